@@ -1,0 +1,124 @@
+package measurement
+
+// Results is the curve of one run: what <label>.json holds. Absent figures are null, never 0.
+type Results struct {
+	Schema    string       `json:"schema"`
+	Label     string       `json:"label"`
+	Tool      string       `json:"tool,omitempty"`
+	Config    Config       `json:"config"`
+	Engine    Engine       `json:"engine"`
+	Seed      uint64       `json:"seed"`
+	Steps     []StepResult `json:"steps"`
+	Knees     Knees        `json:"knees"`
+	Mechanism Mechanism    `json:"mechanism"`
+	Warnings  []string     `json:"warnings"`
+}
+
+// StepResult is one point of the curve.
+type StepResult struct {
+	Step          int             `json:"step"`
+	Rate          float64         `json:"rate_calls_per_s"`    // λ asked
+	ArrivedRate   *float64        `json:"arrived_calls_per_s"` // λ that came in the window
+	WindowS       float64         `json:"window_s"`
+	MeasuredTurns int             `json:"measured_turns"` // turns 2.. due in the window and sent
+	NotSentTurns  int             `json:"not_sent_turns"`
+	Errors        int             `json:"errors"`     // failed turns due in the window, warm turns included
+	ErrorRate     *float64        `json:"error_rate"` // of the turns due in the window and sent (or shed)
+	ErrorKinds    map[Outcome]int `json:"error_kinds,omitempty"`
+
+	TTFTP50     *float64    `json:"ttft_p50_ms"`
+	TTFTP95     *float64    `json:"ttft_p95_ms"`
+	TTFTP99     *float64    `json:"ttft_p99_ms"`
+	TTFTP95CI   [2]*float64 `json:"ttft_p95_ci_ms"`
+	TTFTSentP95 *float64    `json:"ttft_sent_p95_ms"`
+	WarmTTFTP50 *float64    `json:"warm_turn_ttft_p50_ms"` // turn 1, the cold prefill
+	ITLP50      *float64    `json:"itl_p50_ms"`
+	ITLP95      *float64    `json:"itl_p95_ms"`
+	ITLP99      *float64    `json:"itl_p99_ms"`
+	ITLBasis    string      `json:"itl_basis,omitempty"` // "token" or "chunk"
+	TPOTP50     *float64    `json:"tpot_p50_ms"`
+
+	ThroughputTurns     *float64 `json:"throughput_turns_s"`
+	OutputTokens        *float64 `json:"output_tok_s"`
+	CacheHitRate        *float64 `json:"cache_hit_rate"`
+	AchievedConcurrency *float64 `json:"achieved_concurrency"` // λ_turn x mean turn time, measured and warm turns in the window
+	LiveTurnsMean       *float64 `json:"live_turns_mean"`      // counted independently of the turns' own times
+	LiveCallsMean       *float64 `json:"live_calls_mean"`
+	LiveCallsMax        *int     `json:"live_calls_max"`
+	InFlightSlope       *float64 `json:"in_flight_slope"`  // (in flight at the window's end - at its start)/arrived turns
+	SaturationRatio     *float64 `json:"saturation_ratio"` // 1 - InFlightSlope: completions/arrivals
+	ScheduleLagP99      *float64 `json:"schedule_lag_p99_ms"`
+
+	ByTurn  []TurnResult `json:"by_turn"`
+	Verdict Verdict      `json:"verdict"`
+	Flags   []string     `json:"flags"`
+}
+
+// TurnResult is the same for one turn index within a step.
+type TurnResult struct {
+	Turn         int      `json:"turn"`
+	Turns        int      `json:"turns"`
+	TTFTP50      *float64 `json:"ttft_p50_ms"`
+	TTFTP95      *float64 `json:"ttft_p95_ms"`
+	ITLP50       *float64 `json:"itl_p50_ms"`
+	ITLP95       *float64 `json:"itl_p95_ms"`
+	CacheHitRate *float64 `json:"cache_hit_rate"`
+	PromptP50    *float64 `json:"prompt_tokens_p50"`
+}
+
+// Verdict says whether a step met the objectives.
+type Verdict string
+
+// The verdicts. Undecided means that too little was measured to say either.
+const (
+	Pass      Verdict = "pass"
+	Fail      Verdict = "fail"
+	Undecided Verdict = "undecided"
+)
+
+// The flags of a step. A step with one of the first four cannot pass.
+const (
+	FlagClientLimited = "client_limited" // the generator itself was late
+	FlagCapBound      = "cap_bound"      // calls waited for --max-concurrent-calls
+	FlagUnstable      = "unstable"       // turns in flight kept growing through the window
+	FlagContaminated  = "contaminated"   // first turns were not cold
+	FlagCensored      = "censored"       // a percentile lands on turns that got no token
+	FlagShort         = "short"          // fewer measured turns than asked
+	FlagIncomplete    = "incomplete"     // the step was cut before its window ended
+	FlagErrors        = "errors"         // error rate of 2 % or more
+)
+
+// KneeStatus says what became of the search for a knee.
+type KneeStatus string
+
+// The statuses of a knee.
+const (
+	Found      KneeStatus = "found"
+	AboveRange KneeStatus = "above_range" // still good at the highest rate tried
+	BelowRange KneeStatus = "below_range" // already bad at the lowest rate tried
+	NoKnee     KneeStatus = "none"
+)
+
+// Knee is one answer to "where does it bend"; x is the λ asked, calls/s.
+type Knee struct {
+	Status   KneeStatus  `json:"status"`
+	Rate     *float64    `json:"rate_calls_per_s"`     // the largest passing rate below the first failing one (slo), or the elbow
+	Estimate *float64    `json:"estimate_calls_per_s"` // interpolated between steps
+	CI95     [2]*float64 `json:"ci95_calls_per_s"`
+	Method   string      `json:"method"`
+	Note     string      `json:"note"`
+}
+
+// Knees are the three kinds of knee, side by side.
+type Knees struct {
+	SLO        Knee `json:"slo"`
+	Curvature  Knee `json:"curvature"`
+	Saturation Knee `json:"saturation"`
+}
+
+// Mechanism says what binds at the knee, and why we think so.
+type Mechanism struct {
+	Name       string   `json:"name"` // "" when it cannot be told
+	Evidence   []string `json:"evidence"`
+	Confidence string   `json:"confidence"` // "high", "low" or "none"
+}

@@ -1,0 +1,110 @@
+package measurement
+
+import "time"
+
+// Header is the first record of a run: what was asked for, and of whom.
+type Header struct {
+	Schema  string `json:"schema"` // LogSchema
+	Label   string `json:"label"`
+	Tool    string `json:"tool"`              // "kneeload" or "kneesim", with the version
+	Started string `json:"started,omitempty"` // RFC 3339 wall time; absent in a simulated run
+	Config  Config `json:"config"`
+	Engine  Engine `json:"engine"`
+	Seed    uint64 `json:"seed"`
+	Nonce   string `json:"nonce"` // keeps this run's prompts apart from every other run's
+	Shard   string `json:"shard,omitempty"`
+}
+
+// LogSchema and ResultsSchema name the file formats.
+const (
+	LogSchema     = "kneefinder/turns/v1"
+	ResultsSchema = "kneefinder/results/v1"
+)
+
+// Config is what the caller asked for, as it is written into every file. Durations are seconds.
+type Config struct {
+	Preset             string      `json:"preset,omitempty"`
+	Rates              []float64   `json:"rates_calls_per_s"`
+	SystemPromptTokens int         `json:"system_prompt_tokens"`
+	UserTokens         int         `json:"user_tokens"`
+	Turns              int         `json:"turns"`
+	OutputTokens       int         `json:"output_tokens"`
+	IgnoreEOS          bool        `json:"ignore_eos"`
+	Temperature        float64     `json:"temperature"`
+	GapMinSeconds      float64     `json:"gap_min_s"`
+	GapMaxSeconds      float64     `json:"gap_max_s"`
+	WarmupSeconds      float64     `json:"warmup_s"`
+	StepSeconds        float64     `json:"step_duration_s"`
+	MaxStepSeconds     float64     `json:"max_step_duration_s"`
+	DrainSeconds       float64     `json:"drain_s"`
+	MinTurns           int         `json:"min_turns"`
+	MaxConcurrentCalls int         `json:"max_concurrent_calls"`
+	Language           string      `json:"language,omitempty"`
+	SLO                []Objective `json:"slo"`
+}
+
+// Objective is one service level: the Quantile of Metric must not exceed LimitMS.
+type Objective struct {
+	Metric   string  `json:"metric"`   // "ttft" or "itl"
+	Quantile float64 `json:"quantile"` // .95 for P95
+	LimitMS  float64 `json:"limit_ms"`
+}
+
+// Engine is what is known of the other side.
+type Engine struct {
+	Kind        string         `json:"kind,omitempty"` // "sglang", "vllm", "kneemock", "simulated", or "" when it would not say
+	Version     string         `json:"version,omitempty"`
+	Model       string         `json:"model,omitempty"`
+	GPU         string         `json:"gpu,omitempty"`
+	Fidelity    string         `json:"fidelity,omitempty"` // "measured" or "uncalibrated"
+	BaseURL     string         `json:"base_url,omitempty"` // without user info; absent in a simulated run
+	Calibration *Calibration   `json:"calibration,omitempty"`
+	Details     map[string]any `json:"details,omitempty"` // the server's own settings, where it tells them
+}
+
+// Calibration says how many words of filler make a token on this server: tokens = Overhead + TokensPerWord*words.
+type Calibration struct {
+	Overhead      float64 `json:"overhead_tokens"`
+	TokensPerWord float64 `json:"tokens_per_word"`
+	PromptTokens  int     `json:"prompt_tokens"` // of all calibration requests together
+	CachedTokens  int     `json:"cached_tokens"` // of all calibration requests together; Unknown when not told
+}
+
+// Step is one rate's stretch of a run: warm-up, window, drain. It is complete once WindowEnd is set.
+type Step struct {
+	Step int
+	Rate float64 // λ asked, calls/s
+
+	Start       time.Duration // the first arrival may come from here on
+	WindowStart time.Duration
+	WindowEnd   time.Duration // Never while the step runs or when it was cut short
+	DrainEnd    time.Duration
+
+	ArrivedCalls  int         // arrivals due in the window
+	HeldCalls     int         // of those, calls that waited for the concurrency cap
+	LiveMean      float64     // time average over the window of calls between first send (or hold) and end, counted as they start and end
+	LiveMax       int         // over the window
+	InFlightStart int         // turns in flight when the window began
+	InFlightEnd   int         // turns in flight when the window ended
+	LiveTurnsMean float64     // time average over the window of turns between due and end, counted as they start and end
+	Residue       int         // calls still open when the drain was cut
+	ITL           []Histogram // gaps between token events of measured turns, by turn index
+}
+
+// Histogram is a compressed HdrHistogram (V2, base64) of nanoseconds for one turn index.
+type Histogram struct {
+	Turn    int    `json:"turn"`
+	Encoded string `json:"hdr"`
+}
+
+// InWindow reports whether a turn due at this instant is part of the measured window.
+func (s *Step) InWindow(due time.Duration) bool {
+	return due >= s.WindowStart && (s.WindowEnd < 0 || due <= s.WindowEnd)
+}
+
+// EngineSample is what the other side said of itself at one instant, or over one step. Absent figures are absent.
+type EngineSample struct {
+	At     time.Duration
+	Step   int
+	Values map[string]float64 // names as documented with the source that fills them
+}

@@ -1,0 +1,105 @@
+// Package measurement holds the records of a run: what was asked, what came back, and when.
+//
+// Every instant is a time.Duration since the start of the run, from a monotonic clock (or virtual time). An instant that
+// never came is Never. Values are plain: any goroutine may read a record that its owner no longer changes.
+package measurement
+
+import "time"
+
+// Never is the instant of something that did not happen.
+const Never time.Duration = -1
+
+// Unknown is the count of something that nobody reported. It is not zero.
+const Unknown = -1
+
+// Outcome says how a turn ended: OK, or one of a small closed set of failures.
+type Outcome string
+
+// The outcomes of a turn. Every one but OK and NotSent is a failure, and a failure is a measurement.
+const (
+	OK           Outcome = "ok"
+	Connect      Outcome = "connect"       // no connection: refused, unreachable, reset before anything was written
+	TLS          Outcome = "tls"           // the handshake failed
+	HTTP4xx      Outcome = "http_4xx"      // a 4xx other than 429
+	HTTP429      Outcome = "http_429"      // told to slow down
+	HTTP5xx      Outcome = "http_5xx"      // the server failed or shed the request
+	StreamError  Outcome = "stream_error"  // an error event inside a 200, or a stream that is not the protocol
+	Truncated    Outcome = "truncated"     // the stream ended without finish_reason and without [DONE]
+	NotStream    Outcome = "not_stream"    // a 200 that is not an event stream
+	TTFTTimeout  Outcome = "ttft_timeout"  // no token within the TTFT limit
+	TotalTimeout Outcome = "total_timeout" // not finished within the total limit, or still open when the drain was cut
+	Stall        Outcome = "stall"         // silent for longer than the idle limit after the stream began
+	Canceled     Outcome = "canceled"      // stopped by this side: the run was interrupted
+	Shed         Outcome = "shed"          // never sent: the call was still held by the concurrency cap when the step ended
+	ShortOutput  Outcome = "short_output"  // fewer tokens than asked although ignore_eos was set
+	NotSent      Outcome = "not_sent"      // never due: an earlier turn of the call failed
+)
+
+// Failed reports whether the outcome counts as an error.
+func (o Outcome) Failed() bool { return o != OK && o != NotSent }
+
+// Turn is one request of a call and everything that was timed about it.
+type Turn struct {
+	Call int // the call's number, unique in the run: step*CallsPerStep + its arrival's number
+	Turn int // 1 is the warm turn
+	Step int // the step's number, from 0
+
+	Due          time.Duration // when the turn should start; for NotSent, when it became known that it never would
+	Held         time.Duration // until when the concurrency cap held the call back; Never when it did not
+	Sent         time.Duration // just before the request was handed to the transport
+	WroteRequest time.Duration // the last byte of the request was written
+	Headers      time.Duration // the response's headers were read
+	FirstEvent   time.Duration // the first event of any kind was read
+	FirstToken   time.Duration // the first event with content, reasoning or a tool call was read
+	LastToken    time.Duration // the last such event was read
+	End          time.Duration // the stream ended, or the failure was known
+
+	Gaps             []time.Duration // between token events, in order; owned by the record
+	Events           int             // token events
+	FirstEventTokens int             // tokens in the first token event; 0 when not told, and then taken as 1
+
+	PromptTokens     int // Unknown when the server did not say
+	CompletionTokens int // Unknown when the server did not say
+	CachedTokens     int // Unknown when the server did not say
+
+	Reused  bool // the request went over a connection that was already open
+	Outcome Outcome
+	Detail  string // for a failure: one sentence of what was seen; never a secret, never prompt text
+}
+
+// CallsPerStep separates the call numbers of steps: call n of step s is s*CallsPerStep + n.
+const CallsPerStep = 1_000_000
+
+// TTFT is FirstToken - Due, what the caller feels; ok is false when no token came.
+func (t *Turn) TTFT() (d time.Duration, ok bool) {
+	if t.FirstToken < 0 || t.Due < 0 {
+		return 0, false
+	}
+	return t.FirstToken - t.Due, true
+}
+
+// TTFTSent is FirstToken - Sent, without this side's own lateness; ok is false when no token came.
+func (t *Turn) TTFTSent() (d time.Duration, ok bool) {
+	if t.FirstToken < 0 || t.Sent < 0 {
+		return 0, false
+	}
+	return t.FirstToken - t.Sent, true
+}
+
+// TPOT is (LastToken - FirstToken)/(n - k), n the completion tokens and k those of the first event; ok is false when n <= k
+// or n is unknown.
+func (t *Turn) TPOT() (d time.Duration, ok bool) {
+	k := max(t.FirstEventTokens, 1)
+	if t.FirstToken < 0 || t.CompletionTokens <= k {
+		return 0, false
+	}
+	return (t.LastToken - t.FirstToken) / time.Duration(t.CompletionTokens-k), true
+}
+
+// Lag is the generator's own lateness: Sent less the instant from which it could have sent. ok is false for a turn never sent.
+func (t *Turn) Lag() (d time.Duration, ok bool) {
+	if t.Sent < 0 || t.Due < 0 {
+		return 0, false
+	}
+	return t.Sent - max(t.Due, t.Held), true
+}
