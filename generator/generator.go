@@ -4,6 +4,7 @@ package generator
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"kneefinder/generator/workload"
@@ -37,3 +38,6 @@ type Limits struct {
 	Idle  time.Duration // between two reads once the stream has begun
 	Total time.Duration // from Sent to the end
 }
+
+// ErrDrained is the cause with which the generator ends turns that are still open when a step's drain is cut.
+var ErrDrained = errors.New("the step's drain was cut")

@@ -1,0 +1,203 @@
+package clock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const ms = time.Millisecond
+
+// script exercises every verb of a clock; what it notes must be the same on every kind of clock.
+func script(clk Clock, note func(format string, args ...any)) {
+	ctx := context.Background()
+	e := clk.NewEvent()
+	clk.Go("setter", func() {
+		clk.SleepUntil(ctx, 30*ms)
+		note("%v setter sets", clk.Now())
+		e.Set()
+		e.Set()
+	})
+	done := clk.NewEvent()
+	clk.Go("waiter", func() {
+		ok := e.WaitUntil(ctx, 20*ms)
+		note("%v before the event: %v", clk.Now(), ok)
+		ok = e.WaitUntil(ctx, 100*ms)
+		note("%v the event: %v", clk.Now(), ok)
+		note("%v again: %v, %v", clk.Now(), e.WaitUntil(ctx, 200*ms), e.Wait(ctx))
+		done.Set()
+	})
+	if err := done.Wait(ctx); err != nil {
+		note("wait: %v", err)
+	}
+	cctx, cancel := clk.WithCancelCause(ctx)
+	clk.Go("canceler", func() {
+		clk.SleepUntil(ctx, 50*ms)
+		cancel(errors.New("enough"))
+	})
+	err := clk.SleepUntil(cctx, time.Hour)
+	note("%v sleep cut: %v because %v", clk.Now(), err, context.Cause(cctx))
+	note("%v event never set: %v", clk.Now(), clk.NewEvent().Wait(cctx))
+	note("%v the past: %v", clk.Now(), clk.SleepUntil(ctx, 1))
+}
+
+func TestWallAndVirtualAgree(t *testing.T) {
+	var virtual, wall []string
+	v := NewVirtual()
+	v.Run(t.Context(), func() {
+		script(v, func(f string, a ...any) { virtual = append(virtual, fmt.Sprintf(f, a...)) })
+	})
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		w := NewWall()
+		script(w, func(f string, a ...any) { mu.Lock(); wall = append(wall, fmt.Sprintf(f, a...)); mu.Unlock() })
+		w.Wait()
+	})
+	if !reflect.DeepEqual(virtual, wall) {
+		t.Errorf("virtual:\n%s\nwall:\n%s", strings.Join(virtual, "\n"), strings.Join(wall, "\n"))
+	}
+	if want := "50ms sleep cut: context canceled because enough"; len(virtual) < 5 || virtual[4] != want {
+		t.Errorf("got %q, want %q", virtual, want)
+	}
+}
+
+// Many processes sleep at random: each wakes at its instant, in order, and twice the same.
+func TestVirtualIsDeterministic(t *testing.T) {
+	run := func() (trace []string) {
+		v := NewVirtual()
+		v.Run(t.Context(), func() {
+			for i := range 200 {
+				rng := rand.New(rand.NewPCG(1, uint64(i)))
+				v.Go("p", func() {
+					for range 20 {
+						at := v.Now() + time.Duration(rng.IntN(5))*ms
+						v.SleepUntil(t.Context(), at)
+						if v.Now() != at {
+							t.Errorf("woke at %v, want %v", v.Now(), at)
+						}
+						trace = append(trace, fmt.Sprint(i, at))
+					}
+				})
+			}
+		})
+		return trace
+	}
+	a, b := run(), run()
+	if len(a) != 4000 || !reflect.DeepEqual(a, b) {
+		t.Errorf("two runs of %d and %d wakes differ", len(a), len(b))
+	}
+}
+
+type ticker struct {
+	at    time.Duration
+	ticks int
+	event Event
+}
+
+func (s *ticker) Next() (time.Duration, bool) { return s.at, s.ticks > 0 }
+func (s *ticker) AdvanceTo(at time.Duration) {
+	for s.ticks > 0 && s.at <= at {
+		s.ticks--
+		s.at += 7 * ms
+		if s.ticks == 0 {
+			s.event.Set()
+		}
+	}
+}
+
+func TestVirtualSource(t *testing.T) {
+	s := &ticker{at: 7 * ms, ticks: 3}
+	v := NewVirtual(s)
+	s.event = v.NewEvent()
+	v.Run(t.Context(), func() {
+		v.SleepUntil(t.Context(), 8*ms)
+		if s.ticks != 2 {
+			t.Errorf("at 8ms: %d ticks left, want 2", s.ticks)
+		}
+		s.event.Wait(t.Context())
+		if v.Now() != 21*ms {
+			t.Errorf("the source's event came at %v, want 21ms", v.Now())
+		}
+	})
+}
+
+func TestVirtualNamesWhoWaits(t *testing.T) {
+	defer func() {
+		if got := fmt.Sprint(recover()); !strings.Contains(got, "call 7") {
+			t.Errorf("panic %q does not name the waiting process", got)
+		}
+	}()
+	v := NewVirtual()
+	v.Run(context.Background(), func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		v.Go("call 7", func() {
+			if v.NewEvent().Wait(ctx) == nil {
+				t.Error("an event that nobody set has happened")
+			}
+		})
+		_ = cancel
+	})
+}
+
+func TestVirtualNoticesAnEndFromOutside(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	v := NewVirtual()
+	v.Run(ctx, func() {
+		v.Go("sleeper", func() {
+			if err := v.SleepUntil(ctx, time.Hour); err == nil {
+				t.Error("slept for an hour after the end of ctx")
+			}
+		})
+		v.SleepUntil(context.Background(), ms)
+		cancel()
+	})
+	if v.Now() >= time.Hour {
+		t.Errorf("time went on to %v after the end of ctx", v.Now())
+	}
+}
+
+func TestWallSleepsToAnInstant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := NewWall()
+		for i := 1; i <= 1000; i++ {
+			w.SleepUntil(t.Context(), time.Duration(i)*ms)
+		}
+		if w.Now() != time.Second {
+			t.Errorf("a thousand sleeps of 1 ms ended at %v, want 1s", w.Now())
+		}
+	})
+}
+
+func BenchmarkVirtualSwitch(b *testing.B) {
+	v := NewVirtual()
+	b.ReportAllocs()
+	v.Run(context.Background(), func() {
+		for range 100 {
+			v.Go("p", func() {
+				for range b.N / 100 {
+					v.SleepUntil(context.Background(), v.Now()+1)
+				}
+			})
+		}
+	})
+}
+
+func ExampleVirtual() {
+	v := NewVirtual()
+	v.Run(context.Background(), func() {
+		v.SleepUntil(context.Background(), 24*time.Hour)
+		fmt.Println("a day later:", v.Now())
+	})
+	// Output: a day later: 24h0m0s
+}

@@ -1,0 +1,393 @@
+package measurement
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Log is a whole turn log, read.
+type Log struct {
+	Header   Header
+	Steps    []Step // in order; the last may be incomplete
+	Turns    []Turn // in the order they ended
+	Samples  []EngineSample
+	Warnings []string // lines that could not be read, by file:line
+}
+
+// LogWriter appends a run to a turn log: JSON Lines, one record a line, flushed whenever a step begins or ends and at least
+// once a second by Flush. Its methods may be called by many goroutines. The first write error sticks and is returned by Err.
+type LogWriter struct {
+	mu     sync.Mutex
+	w      *bufio.Writer
+	rawITL bool
+	buf    bytes.Buffer
+	err    error
+}
+
+// NewLogWriter writes to w; rawITL keeps every gap between token events in the turn lines.
+func NewLogWriter(w io.Writer, rawITL bool) *LogWriter {
+	return &LogWriter{w: bufio.NewWriterSize(w, 64<<10), rawITL: rawITL}
+}
+
+// Header writes the first line.
+func (l *LogWriter) Header(h Header) {
+	h.Schema = LogSchema
+	l.write(struct {
+		Type string `json:"type"`
+		Header
+	}{"header", h}, true)
+}
+
+// StepBegin writes that a step has begun.
+func (l *LogWriter) StepBegin(s Step) { l.write(stepLine("step_begin", s), true) }
+
+// StepEnd writes that a step has ended, with what was counted on the way.
+func (l *LogWriter) StepEnd(s Step) { l.write(stepLine("step_end", s), true) }
+
+// Turn writes one turn.
+func (l *LogWriter) Turn(t Turn) { l.write(turnToLine(t, l.rawITL), false) }
+
+// Sample writes one engine sample.
+func (l *LogWriter) Sample(s EngineSample) {
+	l.write(sampleLine{Type: "sample", Step: s.Step, At: seconds(s.At), Values: s.Values}, false)
+}
+
+// Flush hands everything written so far to the file.
+func (l *LogWriter) Flush() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.w.Flush(); l.err == nil && err != nil {
+		l.err = err
+	}
+}
+
+// Err returns the first error met while writing.
+func (l *LogWriter) Err() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.err
+}
+
+func (l *LogWriter) write(line any, flush bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err != nil {
+		return
+	}
+	l.buf.Reset()
+	enc := json.NewEncoder(&l.buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(line); err != nil {
+		l.err = fmt.Errorf("encode log line: %w", err)
+		return
+	}
+	if _, err := l.w.Write(l.buf.Bytes()); err != nil {
+		l.err = err
+		return
+	}
+	if flush {
+		l.err = l.w.Flush()
+	}
+}
+
+// The lines as they stand in the file. Instants are seconds since the start of the run, to the nanosecond; null is never.
+
+type turnLine struct {
+	Type        string   `json:"type"`
+	Call        int      `json:"call"`
+	Turn        int      `json:"turn"`
+	Step        int      `json:"step"`
+	Due         seconds  `json:"due_s"`
+	Held        *seconds `json:"held_s,omitempty"`
+	Sent        seconds  `json:"sent_s"`
+	Wrote       seconds  `json:"wrote_s"`
+	Headers     seconds  `json:"headers_s"`
+	FirstEvent  seconds  `json:"first_event_s"`
+	FirstToken  seconds  `json:"first_token_s"`
+	LastToken   seconds  `json:"last_token_s"`
+	End         seconds  `json:"end_s"`
+	TTFT        *millis  `json:"ttft_ms"`
+	ITL         *itlLine `json:"itl,omitempty"`
+	Gaps        []millis `json:"gaps_ms,omitempty"`
+	FirstTokens int      `json:"first_tokens,omitempty"`
+	Prompt      *int     `json:"prompt_tokens"`
+	Completion  *int     `json:"completion_tokens"`
+	Cached      *int     `json:"cached_tokens"`
+	Reused      bool     `json:"reused,omitempty"`
+	Outcome     Outcome  `json:"outcome"`
+	Detail      string   `json:"detail,omitempty"`
+}
+
+type itlLine struct {
+	N   int    `json:"n"`
+	Sum millis `json:"sum_ms"`
+	Max millis `json:"max_ms"`
+}
+
+type stepRecord struct {
+	Type          string      `json:"type"`
+	Step          int         `json:"step"`
+	Rate          float64     `json:"rate_calls_per_s"`
+	Start         seconds     `json:"start_s"`
+	WindowStart   seconds     `json:"window_start_s"`
+	WindowEnd     seconds     `json:"window_end_s"`
+	DrainEnd      seconds     `json:"drain_end_s"`
+	ArrivedCalls  int         `json:"arrived_calls"`
+	HeldCalls     int         `json:"held_calls"`
+	LiveMean      float64     `json:"live_calls_mean"`
+	LiveMax       int         `json:"live_calls_max"`
+	LiveTurnsMean float64     `json:"live_turns_mean"`
+	InFlightStart int         `json:"in_flight_start"`
+	InFlightEnd   int         `json:"in_flight_end"`
+	Residue       int         `json:"residue_calls"`
+	ITL           []Histogram `json:"itl_hdr,omitempty"`
+}
+
+type sampleLine struct {
+	Type   string             `json:"type"`
+	Step   int                `json:"step"`
+	At     seconds            `json:"at_s"`
+	Values map[string]float64 `json:"values"`
+}
+
+// seconds is an instant as a JSON number of seconds with nine decimals at most, exact in nanoseconds; Never is null.
+type seconds time.Duration
+
+func (s seconds) MarshalJSON() ([]byte, error) {
+	if s < 0 {
+		return []byte("null"), nil
+	}
+	b := fmt.Appendf(nil, "%d.%09d", int64(s)/1e9, int64(s)%1e9)
+	return bytes.TrimSuffix(bytes.TrimRight(b, "0"), []byte(".")), nil
+}
+
+func (s *seconds) UnmarshalJSON(b []byte) error {
+	if string(b) == "null" {
+		*s = seconds(Never)
+		return nil
+	}
+	d, err := decimal(string(b), 9)
+	*s = seconds(d)
+	return err
+}
+
+// millis is a duration as a JSON number of milliseconds, exact in nanoseconds.
+type millis time.Duration
+
+func (m millis) MarshalJSON() ([]byte, error) {
+	sign := ""
+	if m < 0 {
+		sign, m = "-", -m
+	}
+	b := fmt.Appendf(nil, "%s%d.%06d", sign, int64(m)/1e6, int64(m)%1e6)
+	return bytes.TrimSuffix(bytes.TrimRight(b, "0"), []byte(".")), nil
+}
+
+func (m *millis) UnmarshalJSON(b []byte) error {
+	d, err := decimal(string(b), 6)
+	*m = millis(d)
+	return err
+}
+
+// decimal reads a JSON number as an integer scaled by 10^places, without going through a float where it need not.
+func decimal(s string, places int) (int64, error) {
+	if strings.ContainsAny(s, "eE") {
+		var f float64
+		if err := json.Unmarshal([]byte(s), &f); err != nil {
+			return 0, err
+		}
+		return int64(math.Round(f * math.Pow10(places))), nil
+	}
+	neg := strings.HasPrefix(s, "-")
+	whole, frac, _ := strings.Cut(strings.TrimPrefix(s, "-"), ".")
+	frac = (frac + "000000000")[:places]
+	var v int64
+	for _, c := range whole + frac {
+		if c < '0' || c > '9' {
+			return 0, fmt.Errorf("%q is not a number", s)
+		}
+		v = v*10 + int64(c-'0')
+	}
+	if neg {
+		v = -v
+	}
+	return v, nil
+}
+
+func stepLine(kind string, s Step) stepRecord {
+	return stepRecord{Type: kind, Step: s.Step, Rate: s.Rate, Start: seconds(s.Start), WindowStart: seconds(s.WindowStart),
+		WindowEnd: seconds(s.WindowEnd), DrainEnd: seconds(s.DrainEnd), ArrivedCalls: s.ArrivedCalls, HeldCalls: s.HeldCalls,
+		LiveMean: s.LiveMean, LiveMax: s.LiveMax, LiveTurnsMean: s.LiveTurnsMean, InFlightStart: s.InFlightStart,
+		InFlightEnd: s.InFlightEnd, Residue: s.Residue, ITL: s.ITL}
+}
+
+func (r stepRecord) step() Step {
+	return Step{Step: r.Step, Rate: r.Rate, Start: time.Duration(r.Start), WindowStart: time.Duration(r.WindowStart),
+		WindowEnd: time.Duration(r.WindowEnd), DrainEnd: time.Duration(r.DrainEnd), ArrivedCalls: r.ArrivedCalls,
+		HeldCalls: r.HeldCalls, LiveMean: r.LiveMean, LiveMax: r.LiveMax, LiveTurnsMean: r.LiveTurnsMean,
+		InFlightStart: r.InFlightStart, InFlightEnd: r.InFlightEnd, Residue: r.Residue, ITL: r.ITL}
+}
+
+func turnToLine(t Turn, raw bool) turnLine {
+	l := turnLine{Type: "turn", Call: t.Call, Turn: t.Turn, Step: t.Step, Due: seconds(t.Due), Sent: seconds(t.Sent),
+		Wrote: seconds(t.WroteRequest), Headers: seconds(t.Headers), FirstEvent: seconds(t.FirstEvent),
+		FirstToken: seconds(t.FirstToken), LastToken: seconds(t.LastToken), End: seconds(t.End), FirstTokens: t.FirstEventTokens,
+		Prompt: known(t.PromptTokens), Completion: known(t.CompletionTokens), Cached: known(t.CachedTokens),
+		Reused: t.Reused, Outcome: t.Outcome, Detail: t.Detail}
+	if t.Held >= 0 {
+		held := seconds(t.Held)
+		l.Held = &held
+	}
+	if d, ok := t.TTFT(); ok {
+		ms := millis(d)
+		l.TTFT = &ms
+	}
+	if t.Events > 0 {
+		l.ITL = &itlLine{N: t.Events - 1}
+		for _, g := range t.Gaps {
+			l.ITL.Sum += millis(g)
+			l.ITL.Max = max(l.ITL.Max, millis(g))
+			if raw {
+				l.Gaps = append(l.Gaps, millis(g))
+			}
+		}
+	}
+	return l
+}
+
+func (l turnLine) turn() Turn {
+	t := Turn{Call: l.Call, Turn: l.Turn, Step: l.Step, Due: time.Duration(l.Due), Held: Never, Sent: time.Duration(l.Sent),
+		WroteRequest: time.Duration(l.Wrote), Headers: time.Duration(l.Headers), FirstEvent: time.Duration(l.FirstEvent),
+		FirstToken: time.Duration(l.FirstToken), LastToken: time.Duration(l.LastToken), End: time.Duration(l.End),
+		FirstEventTokens: l.FirstTokens, PromptTokens: count(l.Prompt), CompletionTokens: count(l.Completion),
+		CachedTokens: count(l.Cached), Reused: l.Reused, Outcome: l.Outcome, Detail: l.Detail}
+	if l.Held != nil {
+		t.Held = time.Duration(*l.Held)
+	}
+	if l.ITL != nil {
+		t.Events = l.ITL.N + 1
+	}
+	for _, g := range l.Gaps {
+		t.Gaps = append(t.Gaps, time.Duration(g))
+	}
+	return t
+}
+
+func known(n int) *int {
+	if n < 0 {
+		return nil
+	}
+	return &n
+}
+
+func count(n *int) int {
+	if n == nil {
+		return Unknown
+	}
+	return *n
+}
+
+// ErrNotLog says that a file is something other than a turn log.
+var ErrNotLog = errors.New("not a turn log")
+
+// OpenLog reads the turn log at path.
+func OpenLog(path string) (Log, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return Log{}, fmt.Errorf("open turn log: %w", err)
+	}
+	defer f.Close()
+	return ReadLog(f, path)
+}
+
+// ReadLog reads a turn log; name stands in messages. A line that cannot be read costs that line and leaves a warning, for a
+// run that was killed ends in a torn one; a file whose first line is no header is refused with ErrNotLog.
+func ReadLog(r io.Reader, name string) (Log, error) {
+	var log Log
+	in := bufio.NewReaderSize(r, 1<<20)
+	steps := map[int]int{} // step number -> index in log.Steps
+	for line := 1; ; line++ {
+		b, err := in.ReadBytes('\n')
+		if len(b) == 0 && err == io.EOF {
+			break
+		}
+		if err != nil && err != io.EOF {
+			return log, fmt.Errorf("read %s: %w", name, err)
+		}
+		torn := err == io.EOF
+		if len(bytes.TrimSpace(b)) == 0 {
+			continue
+		}
+		if e := log.add(b, steps, line == 1); e != nil {
+			if line == 1 {
+				return log, fmt.Errorf("%s:1: %w (%v)", name, ErrNotLog, e)
+			}
+			what := e.Error()
+			if torn {
+				what = "the last line is torn: the run was cut while writing it"
+			}
+			log.Warnings = append(log.Warnings, fmt.Sprintf("%s:%d: %s; that line is left out", name, line, what))
+		}
+	}
+	if log.Header.Schema == "" {
+		return log, fmt.Errorf("%s: %w (it is empty)", name, ErrNotLog)
+	}
+	return log, nil
+}
+
+func (log *Log) add(b []byte, steps map[int]int, first bool) error {
+	var kind struct {
+		Type   string `json:"type"`
+		Schema string `json:"schema"`
+	}
+	if err := json.Unmarshal(b, &kind); err != nil {
+		return err
+	}
+	if first && (kind.Type != "header" || kind.Schema != LogSchema) {
+		return fmt.Errorf("the first line is not a header with schema %q", LogSchema)
+	}
+	switch kind.Type {
+	case "header":
+		return json.Unmarshal(b, &log.Header)
+	case "step_begin", "step_end":
+		r := stepRecord{WindowEnd: seconds(Never), DrainEnd: seconds(Never)}
+		if err := json.Unmarshal(b, &r); err != nil {
+			return err
+		}
+		if i, ok := steps[r.Step]; ok {
+			log.Steps[i] = r.step()
+			return nil
+		}
+		steps[r.Step] = len(log.Steps)
+		log.Steps = append(log.Steps, r.step())
+	case "turn":
+		never := seconds(Never)
+		l := turnLine{Due: never, Sent: never, Wrote: never, Headers: never, FirstEvent: never, FirstToken: never, LastToken: never, End: never}
+		if err := json.Unmarshal(b, &l); err != nil {
+			return err
+		}
+		if l.Outcome == "" {
+			return errors.New("a turn without an outcome")
+		}
+		log.Turns = append(log.Turns, l.turn())
+	case "sample":
+		var l sampleLine
+		if err := json.Unmarshal(b, &l); err != nil {
+			return err
+		}
+		log.Samples = append(log.Samples, EngineSample{At: time.Duration(l.At), Step: l.Step, Values: l.Values})
+	case "resume":
+	default:
+		return fmt.Errorf("unknown record type %q", kind.Type)
+	}
+	return nil
+}
