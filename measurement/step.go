@@ -82,11 +82,11 @@ type Step struct {
 
 	ArrivedCalls  int         // arrivals due in the window
 	HeldCalls     int         // of those, calls that waited for the concurrency cap
-	LiveMean      float64     // time average over the window of calls between first send (or hold) and end, counted as they start and end
+	LiveMean      float64     // time average over the window of calls that have begun and not ended, counted as they do (a held call has not begun)
 	LiveMax       int         // over the window
 	InFlightStart int         // turns in flight when the window began
 	InFlightEnd   int         // turns in flight when the window ended
-	LiveTurnsMean float64     // time average over the window of turns between due and end, counted as they start and end
+	LiveTurnsMean float64     // time average over the window of turns that have begun and not ended, counted as they do
 	Residue       int         // calls still open when the drain was cut
 	ITL           []Histogram // gaps between token events of measured turns, by turn index
 }

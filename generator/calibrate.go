@@ -1,0 +1,67 @@
+package generator
+
+import (
+	"context"
+	"fmt"
+
+	"kneefinder/generator/workload"
+	"kneefinder/measurement"
+)
+
+// Lengths is the wanted length of prompts, in the server's own tokens.
+type Lengths struct {
+	System int // of the first turn's prompt less User: system prompt and chat template together
+	User   int // of the caller's words of each turn
+}
+
+// Calibrate asks the endpoint what the filler costs on its tokenizer and returns script with the lengths in words that make
+// the wanted ones in tokens. It sends two cold prompts of one token each, the second as long as a first turn will be, so that
+// a context that is too short shows here; each turn's own prompt_tokens then tells how well it holds. The filler is drawn in
+// blocks that all cost the same, so two points give the line exactly.
+func Calibrate(ctx context.Context, to Endpoint, script workload.Script, want Lengths) (workload.Script, measurement.Calibration, error) {
+	cal := measurement.Calibration{}
+	ask := func(call, systemWords int) (int, error) {
+		s := script
+		s.SystemWords, s.UserWords = systemWords, workload.BlockWords
+		t := to.Do(ctx, Request{Call: call, Turn: 1, Prompt: s.Open(call), MaxTokens: 1, Last: true}).Turn
+		switch {
+		case t.Outcome != measurement.OK:
+			return 0, fmt.Errorf("calibrate the prompt length with %d words: %s: %s", systemWords+workload.BlockWords, t.Outcome, t.Detail)
+		case t.PromptTokens < 1:
+			return 0, fmt.Errorf("calibrate the prompt length: the server reports no usage.prompt_tokens, so lengths cannot be known; have it answer stream_options.include_usage")
+		}
+		cal.PromptTokens += t.PromptTokens
+		if t.CachedTokens == measurement.Unknown || cal.CachedTokens == measurement.Unknown {
+			cal.CachedTokens = measurement.Unknown
+		} else {
+			cal.CachedTokens += t.CachedTokens
+		}
+		return t.PromptTokens, nil
+	}
+	const small = 2 * workload.BlockWords
+	first, err := ask(-1, small)
+	if err != nil {
+		return script, cal, err
+	}
+	// The long prompt has whole blocks, as many as come nearest to the wanted length by the first answer.
+	perWord := float64(first) / (small + workload.BlockWords)
+	blocks := max(small/workload.BlockWords+1, workload.Words(float64(want.System), perWord)/workload.BlockWords)
+	second, err := ask(-2, blocks*workload.BlockWords)
+	if err != nil {
+		return script, cal, err
+	}
+	cal.TokensPerWord = float64(second-first) / float64(blocks*workload.BlockWords-small)
+	cal.Overhead = float64(first) - cal.TokensPerWord*(small+workload.BlockWords)
+	if cal.TokensPerWord <= 0 {
+		return script, cal, fmt.Errorf("calibrate the prompt length: %d words were %d tokens and %d words %d; the server's prompt_tokens cannot be right",
+			small+workload.BlockWords, first, (blocks+1)*workload.BlockWords, second)
+	}
+	return Fit(script, want, cal), cal, nil
+}
+
+// Fit returns script with the lengths in words that make want under a known calibration.
+func Fit(script workload.Script, want Lengths, cal measurement.Calibration) workload.Script {
+	script.SystemWords = workload.Words(float64(want.System)-cal.Overhead, cal.TokensPerWord)
+	script.UserWords = workload.Words(float64(want.User), cal.TokensPerWord)
+	return script
+}
