@@ -161,6 +161,8 @@ type step struct {
 	lost   clock.Event // the endpoint takes no connection
 	idle   clock.Event // arrivals have ended and no call is in progress
 
+	blocked time.Duration // until when the cap last held arrivals back; of the process of arrivals
+
 	mu       sync.Mutex
 	rec      measurement.Step
 	live     int                       // calls in progress
@@ -291,6 +293,9 @@ func (s *step) arrive(ctx, callCtx context.Context, arrivals workload.Arrivals) 
 // admit takes a slot under the cap, waiting for one if need be; ok is false when ctx ended first.
 func (s *step) admit(ctx context.Context, due time.Duration) (held time.Duration, ok bool) {
 	held = measurement.Never
+	if due < s.blocked { // it came while the one before it was held
+		held = s.blocked
+	}
 	for {
 		s.mu.Lock()
 		if s.live < s.c.MaxConcurrentCalls {
@@ -318,7 +323,7 @@ func (s *step) admit(ctx context.Context, due time.Duration) (held time.Duration
 			return held, false
 		}
 		if now := s.clk.Now(); now > due {
-			held = now
+			held, s.blocked = now, now
 		}
 	}
 }

@@ -106,6 +106,7 @@ func csvColumns() []csvColumn {
 		{"ttft_p99_ms", num(func(s *StepResult) *float64 { return s.TTFTP99 })},
 		{"ttft_p95_ci_low_ms", num(func(s *StepResult) *float64 { return s.TTFTP95CI[0] })},
 		{"ttft_p95_ci_high_ms", num(func(s *StepResult) *float64 { return s.TTFTP95CI[1] })},
+		{"ttft_p95_at_least_ms", num(func(s *StepResult) *float64 { return s.TTFTP95AtLeast })},
 		{"ttft_sent_p95_ms", num(func(s *StepResult) *float64 { return s.TTFTSentP95 })},
 		{"warm_turn_ttft_p50_ms", num(func(s *StepResult) *float64 { return s.WarmTTFTP50 })},
 		{"itl_p50_ms", num(func(s *StepResult) *float64 { return s.ITLP50 })},

@@ -26,17 +26,18 @@ type StepResult struct {
 	ErrorRate     *float64        `json:"error_rate"` // of the turns due in the window and sent (or shed)
 	ErrorKinds    map[Outcome]int `json:"error_kinds,omitempty"`
 
-	TTFTP50     *float64    `json:"ttft_p50_ms"`
-	TTFTP95     *float64    `json:"ttft_p95_ms"`
-	TTFTP99     *float64    `json:"ttft_p99_ms"`
-	TTFTP95CI   [2]*float64 `json:"ttft_p95_ci_ms"`
-	TTFTSentP95 *float64    `json:"ttft_sent_p95_ms"`
-	WarmTTFTP50 *float64    `json:"warm_turn_ttft_p50_ms"` // turn 1, the cold prefill
-	ITLP50      *float64    `json:"itl_p50_ms"`
-	ITLP95      *float64    `json:"itl_p95_ms"`
-	ITLP99      *float64    `json:"itl_p99_ms"`
-	ITLBasis    string      `json:"itl_basis,omitempty"` // "token" or "chunk"
-	TPOTP50     *float64    `json:"tpot_p50_ms"`
+	TTFTP50        *float64    `json:"ttft_p50_ms"`
+	TTFTP95        *float64    `json:"ttft_p95_ms"`
+	TTFTP99        *float64    `json:"ttft_p99_ms"`
+	TTFTP95CI      [2]*float64 `json:"ttft_p95_ci_ms"`
+	TTFTP95AtLeast *float64    `json:"ttft_p95_at_least_ms"` // when the P95 is censored: the P95 with tokenless turns at the age at which they were given up
+	TTFTSentP95    *float64    `json:"ttft_sent_p95_ms"`
+	WarmTTFTP50    *float64    `json:"warm_turn_ttft_p50_ms"` // turn 1, the cold prefill
+	ITLP50         *float64    `json:"itl_p50_ms"`
+	ITLP95         *float64    `json:"itl_p95_ms"`
+	ITLP99         *float64    `json:"itl_p99_ms"`
+	ITLBasis       string      `json:"itl_basis,omitempty"` // "token" or "chunk"
+	TPOTP50        *float64    `json:"tpot_p50_ms"`
 
 	ThroughputTurns     *float64 `json:"throughput_turns_s"`
 	OutputTokens        *float64 `json:"output_tok_s"`

@@ -1,0 +1,356 @@
+package analysis
+
+import (
+	"fmt"
+	"image/color"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/text"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgimg"
+
+	"kneefinder/measurement"
+)
+
+// Chart draws a run as a PNG: P95 TTFT over the load on log axes with its interval and the SLO, the cache hit rate below it,
+// and the SLO knee and the curvature knee through both.
+func Chart(w io.Writer, r measurement.Results) error {
+	if err := drawable(r); err != nil {
+		return err
+	}
+	top, bottom := panels(2, r)
+	steps := byRate(r.Steps)
+	curve := waits(steps, colorData)
+	top.Add(curve)
+	legend := curve.legend()
+	var names []plot.Plotter // drawn last
+	for _, l := range limits([]measurement.Results{r}) {
+		top.Add(&level{l, colorSLO})
+		names = append(names, &levelTag{level{l, colorSLO}})
+	}
+	hits, known := hitCurve(steps, colorData, draw.CircleGlyph{})
+	bottom.Add(hits...)
+	if !known {
+		bottom.Add(&notice{"the server did not say how many tokens were cached"})
+	}
+	row, at := 0, map[float64]int{}
+	for _, k := range []struct {
+		name  string
+		knee  measurement.Knee
+		color color.Color
+	}{{"SLO knee", r.Knees.SLO, colorSLOKnee}, {"curvature knee", r.Knees.Curvature, colorElbow}} {
+		if k.knee.Status != measurement.Found || k.knee.Rate == nil {
+			continue
+		}
+		label := fmt.Sprintf("%s %s calls/s", k.name, rate(*k.knee.Rate))
+		if k.knee.Estimate != nil {
+			label += fmt.Sprintf(" (interpolated %.3g)", *k.knee.Estimate)
+		}
+		m := mark{*k.knee.Rate, row, k.color, at[*k.knee.Rate]}
+		top.Add(&m)
+		bottom.Add(&m)
+		names = append(names, &tag{m, label})
+		row++
+		at[*k.knee.Rate]++
+	}
+	top.Add(names...)
+	head := []string{title(r), "SLO knee: " + kneeHead(r.Knees.SLO) + "  Curvature knee: " + kneeHead(r.Knees.Curvature)}
+	return render(w, head, legend, top, bottom)
+}
+
+// ChartCompare draws the same for several runs in one picture, a colour each, with their SLO knees.
+func ChartCompare(w io.Writer, rs []measurement.Results) error {
+	if err := drawable(rs...); err != nil {
+		return err
+	}
+	rows := len(rs)
+	if rows > maxNames {
+		rows = 0
+	}
+	top, bottom := panels(rows, rs...)
+	var names []plot.Plotter // drawn last
+	var legend []entry
+	known, censored, at := false, false, map[float64]int{}
+	for _, limit := range limits(rs) {
+		top.Add(&level{limit, colorSLO})
+		names = append(names, &levelTag{level{limit, colorSLO}})
+	}
+	for i, r := range rs {
+		col, glyph := palette[i%len(palette)], glyphs[i%len(glyphs)]
+		steps := byRate(r.Steps)
+		line := waits(steps, col)
+		line.glyph = glyph
+		line.bounded = true
+		top.Add(line)
+		hits, ok := hitCurve(steps, col, glyph)
+		bottom.Add(hits...)
+		known = known || ok
+		k := r.Knees.SLO
+		k.CI95 = [2]*float64{} // the summary has room for it
+		legend = append(legend, entry{fmt.Sprintf("%s (%s): SLO knee %s", r.Label, fidelity(r), strings.TrimSuffix(kneeHead(k), ".")), line})
+		if k.Status == measurement.Found && k.Rate != nil {
+			m := mark{*k.Rate, i, col, at[*k.Rate]}
+			at[*k.Rate]++
+			top.Add(&m)
+			bottom.Add(&m)
+			if rows > 0 {
+				names = append(names, &tag{m, fmt.Sprintf("%s %s calls/s", r.Label, rate(*k.Rate))})
+			}
+		}
+		censored = censored || line.censored()
+	}
+	top.Add(names...)
+	if censored {
+		legend = append(legend, noP95(colorGrey))
+	}
+	if !known {
+		bottom.Add(&notice{"no server said how many tokens were cached"})
+	}
+	return render(w, []string{"P95 TTFT and cache hit rate over the load"}, legend, top, bottom)
+}
+
+// The picture's measures and colours (Okabe and Ito's, told apart by colour-blind readers too).
+const (
+	chartWidth  = 9.5 * vg.Inch
+	chartHeight = 7 * vg.Inch
+	chartDPI    = 150
+	topShare    = .68
+	maxNames    = 4 // more knees than these are named in the legend only
+)
+
+var (
+	colorData    = color.RGBA{0x00, 0x72, 0xb2, 0xff}
+	colorBad     = color.RGBA{0xd5, 0x5e, 0x00, 0xff}
+	colorSLO     = color.RGBA{0xc0, 0x20, 0x20, 0xff}
+	colorSLOKnee = color.RGBA{0x00, 0x7a, 0x5a, 0xff}
+	colorElbow   = color.RGBA{0x99, 0x4f, 0x88, 0xff}
+	colorGrid    = color.RGBA{0xe4, 0xe4, 0xe4, 0xff}
+	colorGrey    = color.RGBA{0x55, 0x55, 0x55, 0xff}
+
+	palette = []color.RGBA{colorData, colorBad, {0x00, 0x9e, 0x73, 0xff}, {0xcc, 0x79, 0xa7, 0xff}, {0xe6, 0x9f, 0x00, 0xff}, {0x56, 0xb4, 0xe9, 0xff}, {0x33, 0x33, 0x33, 0xff}}
+	glyphs  = []draw.GlyphDrawer{draw.CircleGlyph{}, draw.BoxGlyph{}, draw.PyramidGlyph{}}
+	dashes  = []vg.Length{vg.Points(5), vg.Points(3)}
+)
+
+func sans(size vg.Length) font.Font {
+	return font.Font{Typeface: "Liberation", Variant: "Sans", Size: size}
+}
+
+func style(size vg.Length, c color.Color) text.Style {
+	return text.Style{Color: c, Font: sans(size), Handler: plot.DefaultTextHandler}
+}
+
+// drawable says why there is nothing to draw.
+func drawable(rs ...measurement.Results) error {
+	if len(rs) == 0 {
+		return fmt.Errorf("draw chart: no results")
+	}
+	for _, r := range rs {
+		if len(measuredRates(r)) == 0 {
+			return fmt.Errorf("draw chart of %s: no step at a rate above 0 has measured turns", r.Label)
+		}
+	}
+	return nil
+}
+
+// measuredRates are the rates of the steps that can stand on a log axis.
+func measuredRates(r measurement.Results) []float64 {
+	var out []float64
+	for _, s := range r.Steps {
+		if s.Rate > 0 && s.MeasuredTurns > 0 {
+			out = append(out, s.Rate)
+		}
+	}
+	return out
+}
+
+func p95Objectives(r measurement.Results) []measurement.Objective {
+	var out []measurement.Objective
+	for _, o := range r.Config.SLO {
+		if o.Metric == "ttft" && o.Quantile == .95 && o.LimitMS > 0 {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// limits are the different P95 TTFT limits of several runs.
+func limits(rs []measurement.Results) []float64 {
+	var out []float64
+	seen := map[float64]bool{}
+	for _, r := range rs {
+		for _, o := range p95Objectives(r) {
+			if !seen[o.LimitMS] {
+				seen[o.LimitMS] = true
+				out = append(out, o.LimitMS)
+			}
+		}
+	}
+	return out
+}
+
+// panels returns the two empty plots, scaled to hold all runs and so many knees' names above the data.
+func panels(names int, rs ...measurement.Results) (top, bottom *plot.Plot) {
+	x0, x1, y0, y1 := math.Inf(1), 0., math.Inf(1), 0.
+	for _, r := range rs {
+		for _, x := range measuredRates(r) {
+			x0, x1 = min(x0, x), max(x1, x)
+		}
+		for _, s := range r.Steps {
+			for _, y := range []*float64{s.TTFTP95, s.TTFTP95CI[0], s.TTFTP95CI[1]} {
+				if y != nil && *y > 0 {
+					y0, y1 = min(y0, *y), max(y1, *y)
+				}
+			}
+		}
+	}
+	for _, l := range limits(rs) {
+		y0, y1 = min(y0, l), max(y1, l)
+	}
+	if y1 == 0 {
+		y0, y1 = 1, 1000
+	}
+	margin := max(math.Pow(x1/x0, .04), 1.02)
+	if x0 == x1 {
+		margin = 1.5
+	}
+	x0, x1 = x0/margin, x1*margin
+	span := max(y1/y0, 3)
+	head := .1 + .07*float64(names) // of the panel's height
+	y0, y1 = y0/math.Pow(span, .08), y0*math.Pow(span, 1/(1-head))
+
+	top, bottom = newPanel(x0, x1), newPanel(x0, x1)
+	top.Y.Scale, top.Y.Tick.Marker = plot.LogScale{}, logTicks{}
+	top.Y.Min, top.Y.Max = y0, y1
+	top.X.Tick.Marker = logTicks{bare: true}
+	bottom.Y.Min, bottom.Y.Max = 0, 104
+	bottom.Y.Tick.Marker = plot.ConstantTicks{{Value: 0, Label: "0"}, {Value: 25, Label: "25"}, {Value: 50, Label: "50"}, {Value: 75, Label: "75"}, {Value: 100, Label: "100"}}
+	return top, bottom
+}
+
+func newPanel(x0, x1 float64) *plot.Plot {
+	p := plot.New()
+	p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, logTicks{}
+	p.X.Min, p.X.Max = x0, x1
+	for _, a := range []*plot.Axis{&p.X, &p.Y} {
+		a.Padding = 0
+		a.Tick.Label.Font = sans(vg.Points(11))
+		a.LineStyle.Color, a.Tick.LineStyle.Color = colorGrey, colorGrey
+	}
+	grid := plotter.NewGrid()
+	for _, l := range []*draw.LineStyle{&grid.Horizontal, &grid.Vertical} {
+		l.Color, l.Width = colorGrid, vg.Points(.8)
+	}
+	p.Add(grid)
+	return p
+}
+
+// logTicks labels 1, 2 and 5 of every decade, or more of them where the axis spans little.
+type logTicks struct{ bare bool }
+
+// Ticks returns the ticks between two values.
+func (l logTicks) Ticks(lo, hi float64) []plot.Tick {
+	labelled := func(mantissas ...float64) []plot.Tick {
+		var out []plot.Tick
+		for e := math.Floor(math.Log10(lo)); e <= math.Log10(hi); e++ {
+			for _, m := range mantissas {
+				v, err := strconv.ParseFloat(fmt.Sprintf("%ge%d", m, int(e)), 64)
+				if err == nil && v >= lo && v <= hi {
+					out = append(out, plot.Tick{Value: v, Label: strconv.FormatFloat(v, 'f', -1, 64)})
+				}
+			}
+		}
+		return out
+	}
+	ticks := labelled(1, 2, 5)
+	if len(ticks) < 4 {
+		ticks = labelled(1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9)
+	}
+	if len(ticks) < 3 {
+		ticks = plot.DefaultTicks{}.Ticks(lo, hi)
+	}
+	seen := map[float64]bool{}
+	for i := range ticks {
+		seen[ticks[i].Value] = true
+		if l.bare && ticks[i].Label != "" {
+			ticks[i].Label = " "
+		}
+	}
+	for _, t := range labelled(1, 2, 3, 4, 5, 6, 7, 8, 9) {
+		if !seen[t.Value] {
+			ticks = append(ticks, plot.Tick{Value: t.Value})
+		}
+	}
+	return ticks
+}
+
+// render lays out the head, the legend and the two panels, the data areas one above the other, and writes the PNG.
+func render(w io.Writer, head []string, legend []entry, top, bottom *plot.Plot) error {
+	img := vgimg.NewWith(vgimg.UseWH(chartWidth, chartHeight), vgimg.UseDPI(chartDPI))
+	c := draw.New(img)
+	pad := vg.Points(10)
+	c = draw.Crop(c, pad, -pad-vg.Points(6), pad, -pad)
+	for i, line := range head {
+		s := style(vg.Points(11.5), colorGrey)
+		if i == 0 {
+			s = style(vg.Points(14), color.Black)
+		}
+		s.YAlign = text.YTop
+		c.FillText(s, vg.Point{X: c.Min.X, Y: c.Max.Y}, line)
+		c.Max.Y -= s.Height(line) + vg.Points(5)
+	}
+	c.Max.Y = drawLegend(c, legend) - vg.Points(9)
+
+	low, high := c, c
+	axis := vg.Points(22) // the axes' names are written here: on a log axis plot reserves room for them in the wrong place
+	low.Min.X, high.Min.X, low.Min.Y = c.Min.X+axis, c.Min.X+axis, c.Min.Y+axis
+	split := low.Min.Y + (c.Max.Y-low.Min.Y)*(1-topShare)
+	high.Min.Y, low.Max.Y = split+vg.Points(5), split-vg.Points(5)
+	left := max(top.DataCanvas(high).Min.X, bottom.DataCanvas(low).Min.X)
+	for range 2 { // ticks may change as the canvas narrows; the second pass settles it
+		high.Min.X += left - top.DataCanvas(high).Min.X
+		low.Min.X += left - bottom.DataCanvas(low).Min.X
+	}
+	top.Draw(high)
+	bottom.Draw(low)
+	name := style(vg.Points(13), color.Black)
+	name.XAlign, name.YAlign = text.XCenter, text.YBottom
+	data, upper := bottom.DataCanvas(low), top.DataCanvas(high)
+	c.FillText(name, vg.Point{X: data.Center().X, Y: c.Min.Y}, "offered load λ, calls/s")
+	name.Rotation, name.YAlign = math.Pi/2, text.YTop
+	c.FillText(name, vg.Point{X: c.Min.X, Y: data.Center().Y}, "cache hit rate, %")
+	c.FillText(name, vg.Point{X: c.Min.X, Y: upper.Center().Y}, "P95 TTFT, ms")
+	if _, err := (vgimg.PngCanvas{Canvas: img}).WriteTo(w); err != nil {
+		return fmt.Errorf("write chart: %w", err)
+	}
+	return nil
+}
+
+// drawLegend lets the entries flow from left to right under the head and returns where the legend ends.
+func drawLegend(c draw.Canvas, legend []entry) (bottom vg.Length) {
+	s := style(vg.Points(11), color.Black)
+	s.YAlign = text.YCenter
+	thumb, gap, height := vg.Points(26), vg.Points(6), vg.Points(17)
+	x, y := c.Min.X, c.Max.Y
+	for _, e := range legend {
+		width := thumb + gap + s.Width(e.label) + 3*gap
+		if x > c.Min.X && x+width > c.Max.X+3*gap {
+			x, y = c.Min.X, y-height
+		}
+		t := draw.Canvas{Canvas: c.Canvas, Rectangle: vg.Rectangle{Min: vg.Point{X: x, Y: y - height + vg.Points(2)}, Max: vg.Point{X: x + thumb, Y: y - vg.Points(2)}}}
+		e.thumb.Thumbnail(&t)
+		c.FillText(s, vg.Point{X: x + thumb + gap, Y: t.Center().Y}, e.label)
+		x += width
+	}
+	if len(legend) == 0 {
+		return y
+	}
+	return y - height
+}

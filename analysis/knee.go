@@ -1,0 +1,291 @@
+package analysis
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"kneefinder/measurement"
+)
+
+// The knees' own limits.
+const (
+	saturated   = .95 // turns completed per turn arrived, under which a step is saturated
+	minPoints   = 5   // points that a curvature knee needs
+	minTrimmed  = 4   // points that trimming leaves at least
+	flatCurve   = 1.2 // a curve that rises by less than this factor has no bend to speak of
+	sensitivity = 1.  // Kneedle's S: the knee stands out by more than this many mean spacings of the points
+)
+
+// SLOKnee is the load to provision against: the largest passing λ below the first failing one. Steps without a verdict are
+// judged here by their figures. At one λ a failing step outweighs a passing one; undecided steps count for neither side.
+//
+// The estimate is where the curve crosses the limit: isotonic regression of each objective's quantile over λ, weighted by
+// turns, interpolated linearly in λ and log y; of several objectives, and of the error rate reaching 2 %, the first. A
+// censored quantile counts as +Inf; a crossing between a number and +Inf has no place of its own, and the note says between
+// which rates it lies. The interval, given when a P95 of TTFT alone set the estimate, is where the isotonic curves of that P95's own 95 %
+// interval cross the same limit; where the upper bound goes from a number to unknown, its lower end is the last λ that still
+// keeps the limit, and an end that no step bounds is absent. Nothing is extrapolated.
+func SLOKnee(steps []measurement.StepResult, slo []measurement.Objective) measurement.Knee {
+	k := measurement.Knee{Status: measurement.NoKnee, Method: "slo"}
+	if len(slo) == 0 {
+		k.Note = "No objective was given."
+		return k
+	}
+	steps = judged(byRate(steps), slo)
+	firstFail, lastPass, undecided := math.NaN(), math.NaN(), []string{}
+	for i, s := range steps {
+		if i > 0 && steps[i-1].Rate == s.Rate {
+			continue
+		}
+		switch verdictAt(steps, s.Rate) {
+		case measurement.Fail:
+			if math.IsNaN(firstFail) {
+				firstFail = s.Rate
+			}
+		case measurement.Pass:
+			if math.IsNaN(firstFail) {
+				lastPass = s.Rate
+			}
+		default:
+			if math.IsNaN(firstFail) {
+				undecided = append(undecided, rate(s.Rate))
+			}
+		}
+	}
+	k.Rate = figure(lastPass)
+	var notes []string
+	switch {
+	case !math.IsNaN(firstFail) && !math.IsNaN(lastPass):
+		k.Status = measurement.Found
+		notes = append(notes, why(steps, slo, lastPass, firstFail))
+	case !math.IsNaN(firstFail) && len(undecided) > 0:
+		notes = append(notes, fmt.Sprintf("No rate passed: %s calls/s fails and below it nothing is decided.", rate(firstFail)))
+	case !math.IsNaN(firstFail):
+		k.Status = measurement.BelowRange
+		notes = append(notes, fmt.Sprintf("Already the lowest rate tried, %s calls/s, fails: %s.", rate(firstFail), reasons(steps, slo, firstFail)))
+	case !math.IsNaN(lastPass):
+		k.Status = measurement.AboveRange
+		notes = append(notes, fmt.Sprintf("No rate failed; %s calls/s is the highest that passed, so the knee lies above it.", rate(lastPass)))
+	default:
+		notes = append(notes, "No step passed or failed.")
+	}
+	if len(undecided) > 0 {
+		notes = append(notes, fmt.Sprintf("Undecided, and passed over: %s calls/s.", strings.Join(undecided, ", ")))
+	}
+	if k.Status == measurement.Found {
+		notes = append(notes, estimate(&k, steps, slo)...)
+	}
+	k.Note = strings.Join(notes, " ")
+	return k
+}
+
+// estimate fills in k's estimate and interval, and returns what must be said of them.
+func estimate(k *measurement.Knee, steps []measurement.StepResult, slo []measurement.Objective) (notes []string) {
+	decided := slices.DeleteFunc(slices.Clone(steps), func(s measurement.StepResult) bool { return s.Verdict == measurement.Undecided })
+	best, by := math.Inf(1), -1
+	take := func(c curve, limit float64, scale func(float64) float64, name string, index int) {
+		x, i := c.crossing(limit, scale)
+		if x < best {
+			best, by = x, index
+		}
+		if math.IsNaN(x) && i > 0 && i < len(c.x) {
+			notes = append(notes, fmt.Sprintf("%s is censored from %s calls/s on: it goes over the limit somewhere between %s and %s calls/s.",
+				name, rate(c.x[i]), rate(c.x[i-1]), rate(c.x[i])))
+		}
+	}
+	for i, o := range slo {
+		c := newCurve(decided, func(s *measurement.StepResult) float64 { return figureOf(s, o) })
+		if len(c.x) == 0 {
+			notes = append(notes, fmt.Sprintf("No curve of %s: the steps do not hold it.", objectiveName(o)))
+			continue
+		}
+		take(c.rising(), o.LimitMS, math.Log, objectiveName(o), i)
+	}
+	errors := newCurve(decided, func(s *measurement.StepResult) float64 { return value(s.ErrorRate) })
+	take(errors.rising(), math.Nextafter(maxErrorRate, 0), linear, "The error rate", len(slo))
+	if by < 0 {
+		return notes
+	}
+	k.Estimate = &best
+	switch {
+	case by == len(slo):
+		notes = append(notes, "The estimate is where the error rate reaches 2 %.")
+	case len(slo) > 1:
+		notes = append(notes, fmt.Sprintf("The estimate is where %s crosses its limit.", objectiveName(slo[by])))
+	}
+	if by < len(slo) && slo[by].Metric == "ttft" && slo[by].Quantile == .95 {
+		k.CI95 = crossingInterval(decided, slo[by].LimitMS)
+	}
+	return notes
+}
+
+// crossingInterval is where the isotonic curves of the P95's own interval cross the limit. P95 does not fall as load rises, so
+// a step too short to bound it above is bounded by the next higher one that is not.
+func crossingInterval(steps []measurement.StepResult, limit float64) (ci [2]*float64) {
+	high := newCurve(steps, func(s *measurement.StepResult) float64 {
+		if s.TTFTP95CI[1] == nil {
+			return math.Inf(1)
+		}
+		return *s.TTFTP95CI[1]
+	})
+	for i := len(high.y) - 2; i >= 0; i-- {
+		if math.IsInf(high.y[i], 1) {
+			high.y[i] = high.y[i+1]
+		}
+	}
+	high = high.rising()
+	if x, i := high.crossing(limit, math.Log); i > 0 {
+		if math.IsNaN(x) {
+			x = high.x[i-1]
+		}
+		ci[0] = &x
+	}
+	low := newCurve(steps, func(s *measurement.StepResult) float64 {
+		return value(s.TTFTP95CI[0])
+	}).rising()
+	if x, i := low.crossing(limit, math.Log); i < len(low.x) {
+		ci[1] = figure(x)
+	}
+	return ci
+}
+
+// judged gives a verdict to the steps that have none, from their figures.
+func judged(steps []measurement.StepResult, slo []measurement.Objective) []measurement.StepResult {
+	steps = slices.Clone(steps)
+	for i := range steps {
+		if s := &steps[i]; s.Verdict == "" {
+			s.Verdict = verdict(slo, *s, func(o measurement.Objective) float64 { return figureOf(s, o) })
+		}
+	}
+	return steps
+}
+
+// figureOf is an objective's quantile in milliseconds: +Inf where it is censored, NaN where the step does not hold it.
+func figureOf(s *measurement.StepResult, o measurement.Objective) float64 {
+	figures := map[string]map[float64]*float64{
+		"ttft": {.5: s.TTFTP50, .95: s.TTFTP95, .99: s.TTFTP99},
+		"itl":  {.5: s.ITLP50, .95: s.ITLP95, .99: s.ITLP99},
+	}
+	v, held := figures[o.Metric][o.Quantile]
+	if held && v == nil && o.Metric == "ttft" && s.MeasuredTurns > 0 {
+		return math.Inf(1)
+	}
+	return value(v)
+}
+
+func objectiveName(o measurement.Objective) string {
+	return fmt.Sprintf("P%s %s", rate(100*o.Quantile), strings.ToUpper(o.Metric))
+}
+
+// why is the sentence that a found knee rests on.
+func why(steps []measurement.StepResult, slo []measurement.Objective, pass, fail float64) string {
+	return fmt.Sprintf("At %s calls/s %s; at %s calls/s %s.", rate(pass), reasons(steps, slo, pass), rate(fail), reasons(steps, slo, fail))
+}
+
+// reasons lists the figures that an SLO verdict at this rate rests on.
+func reasons(steps []measurement.StepResult, slo []measurement.Objective, at float64) string {
+	v := verdictAt(steps, at)
+	i := slices.IndexFunc(steps, func(s measurement.StepResult) bool { return s.Rate == at && s.Verdict == v })
+	s := &steps[i]
+	var out []string
+	for _, o := range slo {
+		switch y := figureOf(s, o); {
+		case math.IsInf(y, 1):
+			out = append(out, objectiveName(o)+" is censored (too many turns got no token)")
+		case !math.IsNaN(y):
+			out = append(out, fmt.Sprintf("%s is %s (limit %s)", objectiveName(o), ms(y), ms(o.LimitMS)))
+		}
+	}
+	if s.ErrorRate != nil && *s.ErrorRate > 0 {
+		out = append(out, fmt.Sprintf("%.2g %% of turns fail", 100**s.ErrorRate))
+	}
+	if len(out) == 0 {
+		return "no figure is at hand"
+	}
+	return strings.Join(out, ", ")
+}
+
+// ms writes milliseconds with three digits, or all of a longer whole part.
+func ms(v float64) string {
+	if v >= 100 {
+		return fmt.Sprintf("%.0f ms", v)
+	}
+	return fmt.Sprintf("%.3g ms", v)
+}
+
+// CurvatureKnee is the elbow of P95 TTFT over the λ asked, whatever the SLO: Kneedle on linear axes for a convex increasing
+// curve, the largest difference. How far a sweep runs into collapse would move it, so the curve is cut after the first
+// saturated step (isotonic completions/arrivals under .95), at least four points kept, and at the first censored P95.
+func CurvatureKnee(steps []measurement.StepResult) measurement.Knee {
+	k := measurement.Knee{Status: measurement.NoKnee, Method: "kneedle"}
+	steps = slices.DeleteFunc(byRate(steps), func(s measurement.StepResult) bool {
+		return s.MeasuredTurns == 0 || slices.Contains(s.Flags, measurement.FlagIncomplete)
+	})
+	var notes []string
+	all := newCurve(steps, func(s *measurement.StepResult) float64 {
+		if s.TTFTP95 == nil {
+			return math.Inf(1)
+		}
+		return *s.TTFTP95
+	})
+	c := all
+	if n := len(c.x); n < minPoints {
+		k.Note = fmt.Sprintf("An elbow needs at least %d rates; there are %d.", minPoints, n)
+		return k
+	}
+	ratio := newCurve(steps, func(s *measurement.StepResult) float64 { return value(s.SaturationRatio) }).falling()
+	if i := slices.IndexFunc(ratio.y, func(r float64) bool { return r < saturated }); i >= 0 {
+		n := max(slices.Index(c.x, ratio.x[i])+1, minTrimmed)
+		if n < len(c.x) {
+			notes = append(notes, fmt.Sprintf("The curve is read up to %s calls/s: the server saturates at %s.", rate(c.x[n-1]), rate(ratio.x[i])))
+			c = curve{c.x[:n], c.y[:n], c.w[:n]}
+		}
+	}
+	if i := slices.IndexFunc(c.y, func(y float64) bool { return math.IsInf(y, 1) }); i >= 0 {
+		notes = append(notes, fmt.Sprintf("P95 TTFT is censored at %s calls/s: the curve is read below it.", rate(c.x[i])))
+		c = curve{c.x[:i], c.y[:i], c.w[:i]}
+	}
+	knee, height := kneedle(c.x, c.y, ConvexIncreasing)
+	iso := c.rising().y
+	switch {
+	case len(c.x) < minTrimmed:
+		notes = append(notes, fmt.Sprintf("That leaves %d rates, too few for an elbow.", len(c.x)))
+	case iso[len(iso)-1] < flatCurve*iso[0]:
+		notes = append(notes, fmt.Sprintf("P95 TTFT is flat: %s at %s calls/s, %s at %s.", ms(iso[0]), rate(c.x[0]), ms(iso[len(iso)-1]), rate(c.x[len(c.x)-1])))
+	case height == 0:
+		notes = append(notes, "P95 TTFT rises in a straight line or flattens out: it has no elbow.")
+	case height <= sensitivity/float64(len(c.x)-1):
+		notes = append(notes, fmt.Sprintf("P95 TTFT rises almost in a straight line: its bend, %.2f of the range, does not stand out among %d rates.", height, len(c.x)))
+	default:
+		k.Status, k.Rate = measurement.Found, &c.x[knee]
+		notes = append(notes, fmt.Sprintf("P95 TTFT is %s there, %s at %s calls/s and %s at %s.", ms(c.y[knee]), ms(c.y[0]), rate(c.x[0]), ms(c.y[len(c.y)-1]), rate(c.x[len(c.x)-1])))
+	}
+	k.Note = strings.Join(notes, " ")
+	return k
+}
+
+// SaturationKnee is where the server no longer completes what arrives: the rate is the last one before the isotonic ratio of
+// completions to arrivals falls under .95, the estimate the crossing, interpolated.
+func SaturationKnee(steps []measurement.StepResult) measurement.Knee {
+	k := measurement.Knee{Status: measurement.NoKnee, Method: "completions/arrivals"}
+	c := newCurve(steps, func(s *measurement.StepResult) float64 { return value(s.SaturationRatio) }).falling()
+	if len(c.x) == 0 {
+		k.Note = "No step tells how many turns were in flight at its ends."
+		return k
+	}
+	x, i := c.negated().crossing(-saturated, linear)
+	switch {
+	case i == 0:
+		k.Status = measurement.BelowRange
+		k.Note = fmt.Sprintf("Already at %s calls/s only %.0f %% of what arrives is completed.", rate(c.x[0]), 100*c.y[0])
+	case i == len(c.x):
+		k.Status, k.Rate = measurement.AboveRange, &c.x[i-1]
+		k.Note = fmt.Sprintf("Up to %s calls/s at least 95 %% of what arrives is completed.", rate(c.x[i-1]))
+	default:
+		k.Status, k.Rate, k.Estimate = measurement.Found, &c.x[i-1], figure(x)
+		k.Note = fmt.Sprintf("At %s calls/s %.0f %% of what arrives is completed, at %s %.0f %%.", rate(c.x[i-1]), 100*c.y[i-1], rate(c.x[i]), 100*c.y[i])
+	}
+	return k
+}

@@ -1,0 +1,224 @@
+package analysis
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"kneefinder/measurement"
+)
+
+// The names of what can bind at a knee.
+const (
+	MechanismClient   = "client"                       // the generator was late or its cap held calls back
+	MechanismEviction = "kv_eviction"                  // warm prefixes were gone when their turns came
+	MechanismPrefill  = "queueing_behind_cold_prefill" // late turns waited while another call's first turn was prefilled
+	MechanismDecode   = "decode"                       // tokens themselves came slower
+)
+
+// What evidence must show.
+const (
+	hitDrop      = .05 // the hit rate fell by more than this below the best lower step
+	lateShare    = .6  // more than this share of the late turns overlapped a cold prefill
+	shareMargin  = .1  // and this much more than of the turns in time
+	fairCompare  = 20  // turns in time that make the comparison worth trusting
+	decodeGrowth = 2.  // P95 of the gaps between tokens grew by more than this factor
+)
+
+// finding is one mechanism for which something speaks.
+type finding struct {
+	name     string
+	explains float64 // share of the late turns that it explains, beyond what chance would
+	sure     bool
+	sentence string
+}
+
+// Mechanism says what binds at the first failing step (or, when none fails, what keeps the first undecided one from a
+// verdict). It names the finding that explains most of the turns over the TTFT limit and gives one sentence of evidence for
+// each. A correlation is all it can see: the figures are there to be judged.
+func Mechanism(log measurement.Log, r measurement.Results) measurement.Mechanism {
+	none := measurement.Mechanism{Evidence: []string{}, Confidence: "none"}
+	steps := judged(byRate(r.Steps), r.Config.SLO)
+	at := slices.IndexFunc(steps, func(s measurement.StepResult) bool { return s.Verdict == measurement.Fail })
+	if at < 0 {
+		at = slices.IndexFunc(steps, func(s measurement.StepResult) bool { return clientBound(s) != "" })
+	}
+	if at < 0 {
+		none.Evidence = []string{"No step failed, so nothing is seen to bind."}
+		return none
+	}
+	s := steps[at]
+	var below []measurement.StepResult
+	for _, b := range steps[:at] {
+		if b.Rate < s.Rate {
+			below = append(below, b)
+		}
+	}
+	late, inTime := lateTurns(log, s, ttftLimit(r.Config.SLO))
+
+	var found []finding
+	for _, f := range []finding{client(s), eviction(s, below, late), coldPrefill(log, s, late, inTime), slowDecode(s, below)} {
+		if f.name != "" {
+			found = append(found, f)
+		}
+	}
+	if len(found) == 0 {
+		none.Evidence = []string{fmt.Sprintf("At %s calls/s the hit rate held, late turns were not tied to cold prefills and tokens did not slow down: what binds cannot be told from this run.", rate(s.Rate))}
+		return none
+	}
+	slices.SortStableFunc(found, func(a, b finding) int { return cmp.Compare(b.explains, a.explains) })
+	m := measurement.Mechanism{Name: found[0].name, Confidence: "low"}
+	if found[0].sure {
+		m.Confidence = "high"
+	}
+	for _, f := range found {
+		m.Evidence = append(m.Evidence, f.sentence)
+	}
+	return m
+}
+
+// lateTurns splits the measured turns of a step into those over the limit, or without a token, and those within it.
+func lateTurns(log measurement.Log, s measurement.StepResult, limitMS float64) (late, inTime []*measurement.Turn) {
+	i := slices.IndexFunc(log.Steps, func(l measurement.Step) bool { return l.Step == s.Step })
+	if i < 0 || math.IsNaN(limitMS) {
+		return nil, nil
+	}
+	for _, t := range windowTurns(log.Steps[i], log.Turns).measured {
+		switch d, ok := t.TTFT(); {
+		case ok && millis(d) <= limitMS:
+			inTime = append(inTime, t)
+		case ok || t.Outcome.Failed():
+			late = append(late, t)
+		}
+	}
+	return late, inTime
+}
+
+func clientBound(s measurement.StepResult) string {
+	for _, f := range []string{measurement.FlagCapBound, measurement.FlagClientLimited} {
+		if slices.Contains(s.Flags, f) {
+			return f
+		}
+	}
+	return ""
+}
+
+func client(s measurement.StepResult) finding {
+	f := finding{name: MechanismClient, explains: 1, sure: true}
+	switch clientBound(s) {
+	case measurement.FlagCapBound:
+		f.sentence = fmt.Sprintf("At %s calls/s calls waited for the generator's own cap on concurrent calls, so the step measures the cap: raise --max-concurrent-calls.", rate(s.Rate))
+	case measurement.FlagClientLimited:
+		f.sentence = fmt.Sprintf("At %s calls/s the generator sent its turns late (P99 %s), so the step measures the generator.", rate(s.Rate), ms(value(s.ScheduleLagP99)))
+	default:
+		return finding{}
+	}
+	return f
+}
+
+func eviction(s measurement.StepResult, below []measurement.StepResult, late []*measurement.Turn) finding {
+	best, bestRate := math.NaN(), 0.
+	for _, b := range below {
+		if h := value(b.CacheHitRate); h > best || math.IsNaN(best) && !math.IsNaN(h) {
+			best, bestRate = h, b.Rate
+		}
+	}
+	now := value(s.CacheHitRate)
+	if !(best-now > hitDrop) {
+		return finding{}
+	}
+	missed, known := 0, 0
+	for _, t := range late {
+		if t.CachedTokens >= 0 && t.PromptTokens > 0 {
+			known++
+			if float64(t.CachedTokens) < (best-hitDrop)*float64(t.PromptTokens) {
+				missed++
+			}
+		}
+	}
+	f := finding{name: MechanismEviction, sure: best-now > 2*hitDrop}
+	f.sentence = fmt.Sprintf("The cache hit rate fell from %.0f %% at %s calls/s to %.0f %% at %s: warm prefixes had been evicted before their next turn came", 100*best, rate(bestRate), 100*now, rate(s.Rate))
+	if known > 0 {
+		f.explains = float64(missed) / float64(known)
+		f.sentence += fmt.Sprintf("; %d of %d turns over the limit missed their prefix", missed, known)
+		f.sure = f.sure && f.explains > .5
+	}
+	f.sentence += "."
+	return f
+}
+
+// coldPrefill looks for late turns that waited, from due to first token, while another call's first turn was between sent and
+// first token. A long wait overlaps more of everything, so the turns in time stand beside them.
+func coldPrefill(log measurement.Log, s measurement.StepResult, late, inTime []*measurement.Turn) finding {
+	if len(late) == 0 {
+		return finding{}
+	}
+	cold := coldSpans(log.Turns, s.Step)
+	of, than := overlapShare(cold, late), overlapShare(cold, inTime)
+	if !(of > lateShare) || len(inTime) > 0 && of < than+shareMargin {
+		return finding{}
+	}
+	f := finding{name: MechanismPrefill}
+	if len(inTime) > 0 { // without any in time, chance alone may have made the overlap
+		f.explains, f.sure = of-than, len(inTime) >= fairCompare && of-than > 3*shareMargin
+	}
+	f.sentence = fmt.Sprintf("At %s calls/s %.0f %% of the %d turns over the limit waited while another call's first turn was being prefilled", rate(s.Rate), 100*of, len(late))
+	if len(inTime) > 0 {
+		f.sentence += fmt.Sprintf(", %.0f %% of the %d in time", 100*than, len(inTime))
+	}
+	f.sentence += "."
+	return f
+}
+
+type span struct {
+	call     int
+	from, to time.Duration
+}
+
+// coldSpans are the prefills of first turns, from sent to first token, by start.
+func coldSpans(turns []measurement.Turn, step int) []span {
+	var out []span
+	for i := range turns {
+		if t := &turns[i]; t.Step == step && t.Turn == 1 && t.Sent >= 0 && t.FirstToken >= t.Sent {
+			out = append(out, span{t.Call, t.Sent, t.FirstToken})
+		}
+	}
+	slices.SortFunc(out, func(a, b span) int { return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.call, b.call)) })
+	return out
+}
+
+// overlapShare is the share of turns whose wait overlaps a span of another call; NaN of none.
+func overlapShare(spans []span, turns []*measurement.Turn) float64 {
+	n := 0
+	for _, t := range turns {
+		until := t.FirstToken
+		if until < 0 {
+			until = t.End
+		}
+		for _, s := range spans {
+			if s.from >= until {
+				break
+			}
+			if s.to > t.Due && s.call != t.Call {
+				n++
+				break
+			}
+		}
+	}
+	return float64(n) / float64(len(turns))
+}
+
+func slowDecode(s measurement.StepResult, below []measurement.StepResult) finding {
+	i := slices.IndexFunc(below, func(b measurement.StepResult) bool { return b.ITLP95 != nil && *b.ITLP95 > 0 })
+	if i < 0 || s.ITLP95 == nil {
+		return finding{}
+	}
+	growth := *s.ITLP95 / *below[i].ITLP95
+	if growth <= decodeGrowth {
+		return finding{}
+	}
+	return finding{name: MechanismDecode, sentence: fmt.Sprintf("P95 of the gaps between tokens grew %.1f times, from %s at %s calls/s to %s at %s: the batch itself slows down.",
+		growth, ms(*below[i].ITLP95), rate(below[i].Rate), ms(*s.ITLP95), rate(s.Rate))}
+}

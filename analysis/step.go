@@ -1,0 +1,421 @@
+package analysis
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"kneefinder/measurement"
+)
+
+// The limits of a step that can be trusted.
+const (
+	maxErrorRate   = .02                  // this share of failed turns or more fails the step
+	maxLag         = 5 * time.Millisecond // P99 of the generator's own lateness, or
+	maxLagOfSLO    = .02                  // this share of the TTFT limit, whichever is more
+	maxGrowth      = .05                  // turns in flight gained per arrived turn
+	growthZ        = 2                    // and by this many standard deviations of two Poisson counts
+	maxWarmHit     = .10                  // a first turn with more than this share of its prompt cached was not cold
+	fewTurns       = 3                    // and this many of those are forgiven
+	tokenBasis     = .98                  // events per completion token from which a gap is a gap between tokens
+	littlesLawEdge = .05                  // what Little's law may miss beyond the turns cut by the window's ends
+)
+
+// AnalyzeStep computes one point of the curve from the turns of that step; turns of other steps are left out. Percentiles are
+// type 7 on raw values; gaps between tokens come from the step's histograms.
+//
+// Measured are the turns from the second on that were due in the window and sent. A failed turn without a first token enters
+// TTFT as +Inf, so that a percentile landing there is absent and the step is flagged censored; a whole answer without a
+// content event has no TTFT. A turn that this side canceled because the run was cut is known to neither side: it is counted
+// among the error kinds and nowhere else, and its step is incomplete.
+func AnalyzeStep(c measurement.Config, s measurement.Step, turns []measurement.Turn) measurement.StepResult {
+	r, _ := analyzeStep(c, s, turns)
+	return r
+}
+
+func analyzeStep(c measurement.Config, s measurement.Step, turns []measurement.Turn) (measurement.StepResult, []string) {
+	var warnings []string
+	in := windowTurns(s, turns)
+	r := measurement.StepResult{Step: s.Step, Rate: s.Rate, WindowS: in.length.Seconds(), NotSentTurns: in.notSent,
+		MeasuredTurns: len(in.measured), ErrorKinds: in.kinds, ByTurn: []measurement.TurnResult{}}
+	complete := s.WindowEnd >= 0
+	perSecond := func(n float64) *float64 { return figure(n / r.WindowS) } // absent when no window has passed
+
+	arrived := s.ArrivedCalls
+	if !complete {
+		arrived = len(in.warm)
+	}
+	r.ArrivedRate = perSecond(float64(arrived))
+	for _, t := range in.counted() {
+		if t.Outcome.Failed() {
+			r.Errors++
+		}
+	}
+	r.ErrorRate = figure(float64(r.Errors) / float64(len(in.warm)+len(in.measured)))
+
+	waits := firstTokens(in.measured, (*measurement.Turn).TTFT)
+	ttft := sorted(waits)
+	r.TTFTP50, r.TTFTP95, r.TTFTP99 = quantile(ttft, .5), quantile(ttft, .95), quantile(ttft, .99)
+	lo, hi := quantileInterval(waits, .95)
+	r.TTFTP95CI = [2]*float64{figure(lo), figure(hi)}
+	r.TTFTSentP95 = quantile(sorted(firstTokens(in.measured, (*measurement.Turn).TTFTSent)), .95)
+	r.WarmTTFTP50 = quantile(sorted(firstTokens(in.warm, (*measurement.Turn).TTFT)), .5)
+	r.TPOTP50 = quantile(sorted(tpots(in.measured)), .5)
+
+	itl, itlByTurn, err := mergeITL(s.ITL)
+	if err != nil {
+		warnings = append(warnings, fmt.Sprintf("step %d (%s calls/s): %v; its gaps between tokens are left out", s.Step, rate(s.Rate), err))
+	}
+	r.ITLP50, r.ITLP95, r.ITLP99 = figure(gapQuantile(itl, .5)), figure(gapQuantile(itl, .95)), figure(gapQuantile(itl, .99))
+	if itl != nil {
+		r.ITLBasis = basis(in.measured)
+	}
+
+	ok, tokens := 0, 0
+	for _, t := range in.measured {
+		if t.Outcome == measurement.OK {
+			ok++
+		}
+		tokens += max(t.CompletionTokens, 0)
+	}
+	r.ThroughputTurns, r.OutputTokens = perSecond(float64(ok)), perSecond(float64(tokens))
+	r.CacheHitRate = figure(hitRate(in.measured))
+	var busy time.Duration
+	for _, t := range in.all {
+		if t.End > t.Due {
+			busy += t.End - t.Due
+		}
+	}
+	r.AchievedConcurrency = perSecond(busy.Seconds())
+	r.ScheduleLagP99 = quantile(sorted(lags(in.all)), .99)
+	if complete {
+		r.LiveTurnsMean, r.LiveCallsMean, r.LiveCallsMax = figure(s.LiveTurnsMean), figure(s.LiveMean), &s.LiveMax
+		growth := float64(s.InFlightEnd-s.InFlightStart) / float64(len(in.all))
+		r.InFlightSlope, r.SaturationRatio = figure(growth), figure(1-growth)
+		if w := littlesLaw(s, r, len(in.all)); w != "" {
+			warnings = append(warnings, w)
+		}
+	}
+	r.ByTurn = byTurn(in, itlByTurn)
+
+	r.Flags = flags(c, s, in, r, ttft)
+	r.Verdict = verdict(c.SLO, r, func(o measurement.Objective) float64 {
+		switch o.Metric {
+		case "ttft":
+			return measurement.Quantile(ttft, o.Quantile)
+		case "itl":
+			return gapQuantile(itl, o.Quantile)
+		}
+		return math.NaN()
+	})
+	return r, warnings
+}
+
+// window holds the turns of one step that were due in its window, in the order sent.
+type window struct {
+	length   time.Duration
+	all      []*measurement.Turn // sent, shed or canceled
+	warm     []*measurement.Turn // turn 1, without the canceled
+	measured []*measurement.Turn // turn 2 and later, without the canceled
+	canceled int
+	notSent  int
+	kinds    map[measurement.Outcome]int
+	first    []*measurement.Turn // every turn 1 of the step, whenever it was due
+}
+
+// counted are the turns that error rates are made of.
+func (w *window) counted() []*measurement.Turn { return append(slices.Clone(w.warm), w.measured...) }
+
+func windowTurns(s measurement.Step, turns []measurement.Turn) window {
+	w := window{length: s.WindowEnd - s.WindowStart}
+	last := s.WindowStart
+	for i := range turns {
+		t := &turns[i]
+		if t.Step != s.Step {
+			continue
+		}
+		if t.Turn == 1 && t.Outcome != measurement.NotSent {
+			w.first = append(w.first, t)
+		}
+		if s.WindowStart < 0 || !s.InWindow(t.Due) {
+			continue
+		}
+		last = max(last, t.Due, t.End)
+		if t.Outcome == measurement.NotSent {
+			w.notSent++
+			continue
+		}
+		w.all = append(w.all, t)
+	}
+	if s.WindowEnd < 0 {
+		w.length = last - s.WindowStart
+	}
+	slices.SortFunc(w.all, func(a, b *measurement.Turn) int {
+		return cmp.Or(cmp.Compare(a.Sent, b.Sent), cmp.Compare(a.Call, b.Call), cmp.Compare(a.Turn, b.Turn))
+	})
+	for _, t := range w.all {
+		if t.Outcome.Failed() {
+			if w.kinds == nil {
+				w.kinds = map[measurement.Outcome]int{}
+			}
+			w.kinds[t.Outcome]++
+		}
+		switch {
+		case t.Outcome == measurement.Canceled:
+			w.canceled++
+		case t.Turn == 1:
+			w.warm = append(w.warm, t)
+		default:
+			w.measured = append(w.measured, t)
+		}
+	}
+	return w
+}
+
+// firstTokens are the waits for the first token in milliseconds, in order; +Inf for a turn that failed without one.
+func firstTokens(turns []*measurement.Turn, wait func(*measurement.Turn) (time.Duration, bool)) []float64 {
+	var out []float64
+	for _, t := range turns {
+		if d, ok := wait(t); ok {
+			out = append(out, millis(d))
+		} else if t.Outcome.Failed() {
+			out = append(out, math.Inf(1))
+		}
+	}
+	return out
+}
+
+func tpots(turns []*measurement.Turn) []float64 {
+	var out []float64
+	for _, t := range turns {
+		if d, ok := t.TPOT(); ok && t.Outcome == measurement.OK {
+			out = append(out, millis(d))
+		}
+	}
+	return out
+}
+
+func lags(turns []*measurement.Turn) []float64 {
+	var out []float64
+	for _, t := range turns {
+		if d, ok := t.Lag(); ok {
+			out = append(out, millis(d))
+		}
+	}
+	return out
+}
+
+func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+func sorted(v []float64) []float64 {
+	v = slices.Clone(v)
+	slices.Sort(v)
+	return v
+}
+
+func quantile(sorted []float64, p float64) *float64 { return figure(measurement.Quantile(sorted, p)) }
+
+// hitRate is the cached share of the prompt tokens of those turns whose cached tokens are known; NaN when there are none.
+func hitRate(turns []*measurement.Turn) float64 {
+	cached, prompt := 0, 0
+	for _, t := range turns {
+		if t.CachedTokens >= 0 && t.PromptTokens > 0 {
+			cached += t.CachedTokens
+			prompt += t.PromptTokens
+		}
+	}
+	return float64(cached) / float64(prompt)
+}
+
+// basis says what a gap between events is: one token each, as far as the answers' own counts show, or a chunk of several.
+func basis(measured []*measurement.Turn) string {
+	events, tokens := 0, 0
+	for _, t := range measured {
+		if t.Outcome == measurement.OK && t.CompletionTokens > 0 {
+			events += t.Events
+			tokens += t.CompletionTokens
+		}
+	}
+	if tokens > 0 && float64(events) >= tokenBasis*float64(tokens) {
+		return "token"
+	}
+	return "chunk"
+}
+
+// mergeITL decodes a step's histograms and adds them up; nil when there is nothing in them.
+func mergeITL(hs []measurement.Histogram) (all *hdrhistogram.Histogram, byTurn map[int]*hdrhistogram.Histogram, err error) {
+	byTurn = map[int]*hdrhistogram.Histogram{}
+	for _, h := range hs {
+		d, err := measurement.DecodeHistogram(h)
+		if err != nil {
+			return nil, nil, err
+		}
+		if d.TotalCount() == 0 {
+			continue
+		}
+		if all == nil {
+			all = hdrhistogram.New(d.LowestTrackableValue(), d.HighestTrackableValue(), int(d.SignificantFigures()))
+		}
+		all.Merge(d)
+		if have := byTurn[h.Turn]; have != nil {
+			have.Merge(d)
+		} else {
+			byTurn[h.Turn] = d
+		}
+	}
+	return all, byTurn, nil
+}
+
+// gapQuantile is a quantile of a histogram of nanoseconds, in milliseconds; NaN of an empty one.
+func gapQuantile(h *hdrhistogram.Histogram, p float64) float64 {
+	if h == nil || h.TotalCount() == 0 {
+		return math.NaN()
+	}
+	return millis(time.Duration(h.ValueAtQuantile(100 * p)))
+}
+
+func byTurn(w window, itl map[int]*hdrhistogram.Histogram) []measurement.TurnResult {
+	groups := map[int][]*measurement.Turn{}
+	for _, t := range w.counted() {
+		groups[t.Turn] = append(groups[t.Turn], t)
+	}
+	out := []measurement.TurnResult{}
+	for turn, ts := range groups {
+		ttft := sorted(firstTokens(ts, (*measurement.Turn).TTFT))
+		var prompt []float64
+		for _, t := range ts {
+			if t.PromptTokens >= 0 {
+				prompt = append(prompt, float64(t.PromptTokens))
+			}
+		}
+		out = append(out, measurement.TurnResult{Turn: turn, Turns: len(ts), TTFTP50: quantile(ttft, .5), TTFTP95: quantile(ttft, .95),
+			ITLP50: figure(gapQuantile(itl[turn], .5)), ITLP95: figure(gapQuantile(itl[turn], .95)),
+			CacheHitRate: figure(hitRate(ts)), PromptP50: quantile(sorted(prompt), .5)})
+	}
+	slices.SortFunc(out, func(a, b measurement.TurnResult) int { return cmp.Compare(a.Turn, b.Turn) })
+	return out
+}
+
+// flags names what is doubtful about a step, in the order of the constants.
+func flags(c measurement.Config, s measurement.Step, w window, r measurement.StepResult, ttft []float64) []string {
+	complete := s.WindowEnd >= 0 && w.canceled == 0
+	lagLimit := millis(maxLag)
+	if limit := ttftLimit(c.SLO); !math.IsNaN(limit) {
+		lagLimit = max(lagLimit, maxLagOfSLO*limit)
+	}
+	censored := false
+	for _, p := range append(objectiveQuantiles(c.SLO), .5, .95, .99) {
+		censored = censored || math.IsInf(measurement.Quantile(ttft, p), 1)
+	}
+	out := []string{}
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{
+		{measurement.FlagClientLimited, r.ScheduleLagP99 != nil && *r.ScheduleLagP99 > lagLimit},
+		{measurement.FlagCapBound, s.HeldCalls > 0},
+		{measurement.FlagUnstable, s.WindowEnd >= 0 && unstable(s, len(w.all))},
+		{measurement.FlagContaminated, contaminated(w.first)},
+		{measurement.FlagCensored, censored},
+		{measurement.FlagShort, len(w.measured) < c.MinTurns},
+		{measurement.FlagIncomplete, !complete},
+		{measurement.FlagErrors, r.ErrorRate != nil && *r.ErrorRate >= maxErrorRate},
+	} {
+		if f.set {
+			out = append(out, f.name)
+		}
+	}
+	return out
+}
+
+// unstable reports whether the turns in flight grew by more than chance allows: by more than a twentieth of what arrived, and
+// by more than two standard deviations of the difference of two counts, which for independent Poisson counts is the root of
+// their sum. The second keeps a step of few turns from being called unstable for two or three of them.
+func unstable(s measurement.Step, arrived int) bool {
+	growth := float64(s.InFlightEnd - s.InFlightStart)
+	return growth > maxGrowth*float64(arrived) && growth > growthZ*math.Sqrt(float64(s.InFlightEnd+s.InFlightStart))
+}
+
+// contaminated reports whether first turns found their prompts cached already: more than a few of them (or a hundredth of many),
+// or more than half of fewer.
+func contaminated(first []*measurement.Turn) bool {
+	known, hot := 0, 0
+	for _, t := range first {
+		if t.CachedTokens < 0 || t.PromptTokens <= 0 {
+			continue
+		}
+		known++
+		if float64(t.CachedTokens) > maxWarmHit*float64(t.PromptTokens) {
+			hot++
+		}
+	}
+	return hot > max(fewTurns, known/100) || 2*hot > known
+}
+
+// verdict judges a step by the objectives, whose values at tells (NaN when it cannot, +Inf when censored). Over an objective,
+// with too many errors or without a P95 for want of first tokens, a step fails whatever else is doubtful; it passes only when
+// nothing that could flatter it is.
+func verdict(slo []measurement.Objective, r measurement.StepResult, at func(measurement.Objective) float64) measurement.Verdict {
+	known := r.MeasuredTurns > 0
+	for _, o := range append([]measurement.Objective{{Metric: "ttft", Quantile: .95, LimitMS: math.MaxFloat64}}, slo...) {
+		switch v := at(o); {
+		case v > o.LimitMS:
+			return measurement.Fail
+		case math.IsNaN(v) && o.LimitMS < math.MaxFloat64:
+			known = false
+		}
+	}
+	if r.ErrorRate != nil && *r.ErrorRate >= maxErrorRate {
+		return measurement.Fail
+	}
+	for _, f := range []string{measurement.FlagClientLimited, measurement.FlagCapBound, measurement.FlagUnstable,
+		measurement.FlagContaminated, measurement.FlagIncomplete} {
+		known = known && !slices.Contains(r.Flags, f)
+	}
+	if !known {
+		return measurement.Undecided
+	}
+	return measurement.Pass
+}
+
+// ttftLimit is the tightest TTFT limit in milliseconds; NaN when there is none.
+func ttftLimit(slo []measurement.Objective) float64 {
+	limit := math.NaN()
+	for _, o := range slo {
+		if o.Metric == "ttft" && !(o.LimitMS >= limit) {
+			limit = o.LimitMS
+		}
+	}
+	return limit
+}
+
+func objectiveQuantiles(slo []measurement.Objective) []float64 {
+	var out []float64
+	for _, o := range slo {
+		if o.Metric == "ttft" {
+			out = append(out, o.Quantile)
+		}
+	}
+	return out
+}
+
+// littlesLaw compares the turns in flight counted as they started and ended with those computed from the turns' own times
+// (Little 1961: L = λW). Turns cut by the window's two ends account for a relative difference of at most (start + end)/n; what
+// goes beyond that by more than a twentieth means that turns were lost or counted twice.
+func littlesLaw(s measurement.Step, r measurement.StepResult, n int) string {
+	if n == 0 || r.AchievedConcurrency == nil || *r.AchievedConcurrency == 0 {
+		return ""
+	}
+	counted, computed := s.LiveTurnsMean, *r.AchievedConcurrency
+	gap := math.Abs(counted-computed) / computed
+	bound := float64(s.InFlightStart+s.InFlightEnd) / float64(n)
+	if gap <= bound+littlesLawEdge {
+		return ""
+	}
+	return fmt.Sprintf("step %d (%s calls/s): %.3g turns in flight were counted but their times add up to %.3g (%.0f %% apart, %.0f %% explained by the window's ends): turns may be missing from the log",
+		s.Step, rate(s.Rate), counted, computed, 100*gap, 100*bound)
+}

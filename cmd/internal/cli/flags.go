@@ -1,0 +1,288 @@
+// Package cli is what the commands share: the flags of a workload, the running of a sweep into files, progress, exit codes.
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"kneefinder/generator"
+	"kneefinder/generator/workload"
+	"kneefinder/measurement"
+)
+
+// Seconds is a duration flag; a bare number means seconds.
+type Seconds time.Duration
+
+// Decode reads "90s", "1m30s" or "90".
+func (s *Seconds) Decode(ctx *kong.DecodeContext) error {
+	d, err := decodeDuration(ctx, time.Second)
+	*s = Seconds(d)
+	return err
+}
+
+func decodeDuration(ctx *kong.DecodeContext, unit time.Duration) (time.Duration, error) {
+	var text string
+	if err := ctx.Scan.PopValueInto("duration", &text); err != nil {
+		return 0, err
+	}
+	return ParseDuration(text, unit)
+}
+
+// ParseDuration reads a Go duration, or a bare number in unit; negative ones are refused.
+func ParseDuration(text string, unit time.Duration) (time.Duration, error) {
+	if f, err := strconv.ParseFloat(text, 64); err == nil {
+		text = strconv.FormatFloat(f*unit.Seconds(), 'f', -1, 64) + "s"
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 {
+		return 0, fmt.Errorf("%q is no duration of 0 or more, such as 90s, 300ms or 1m30s", text)
+	}
+	return d, nil
+}
+
+// Gap is the range of pauses between turns.
+type Gap struct{ Min, Max time.Duration }
+
+// Decode reads "5s-7s", "5-7" or one duration for a constant gap.
+func (g *Gap) Decode(ctx *kong.DecodeContext) error {
+	var text string
+	if err := ctx.Scan.PopValueInto("gap", &text); err != nil {
+		return err
+	}
+	lo, hi, two := strings.Cut(text, "-")
+	if !two {
+		hi = lo
+	}
+	var err error
+	if g.Min, err = ParseDuration(lo, time.Second); err != nil {
+		return err
+	}
+	if g.Max, err = ParseDuration(hi, time.Second); err != nil {
+		return err
+	}
+	if g.Max < g.Min {
+		return fmt.Errorf("%q goes from high to low", text)
+	}
+	return nil
+}
+
+// Rates is a list of λ in calls/s, from low to high.
+type Rates []float64
+
+// Decode reads "0.2,0.5,1".
+func (r *Rates) Decode(ctx *kong.DecodeContext) error {
+	var text string
+	if err := ctx.Scan.PopValueInto("rates", &text); err != nil {
+		return err
+	}
+	*r = nil
+	for _, field := range strings.Split(text, ",") {
+		v, err := strconv.ParseFloat(strings.TrimSpace(field), 64)
+		if err != nil || v <= 0 || v > 1e6 {
+			return fmt.Errorf("%q in %q is no rate: give calls per second, more than 0, such as 0.2,0.5,1", field, text)
+		}
+		*r = append(*r, v)
+	}
+	if !slices.IsSorted(*r) {
+		return fmt.Errorf("the rates %q are not sorted; give them from low to high, so that each step starts from less load than its own", text)
+	}
+	if len(slices.Compact(slices.Clone(*r))) != len(*r) {
+		return fmt.Errorf("the rates %q name one rate twice", text)
+	}
+	return nil
+}
+
+// SLO is the service level that a step must meet.
+type SLO []measurement.Objective
+
+// Decode reads "300ms", "300" (ms), or "ttft:p95:300ms,itl:p95:40ms".
+func (s *SLO) Decode(ctx *kong.DecodeContext) error {
+	var text string
+	if err := ctx.Scan.PopValueInto("slo", &text); err != nil {
+		return err
+	}
+	var err error
+	*s, err = ParseSLO(text)
+	return err
+}
+
+// ParseSLO reads what Decode reads.
+func ParseSLO(text string) (SLO, error) {
+	var s SLO
+	for _, part := range strings.Split(text, ",") {
+		o := measurement.Objective{Metric: "ttft", Quantile: .95}
+		fields := strings.Split(strings.TrimSpace(part), ":")
+		if len(fields) == 3 {
+			p, err := strconv.ParseFloat(strings.TrimPrefix(strings.ToLower(fields[1]), "p"), 64)
+			if err != nil || p <= 0 || p >= 100 {
+				return nil, fmt.Errorf("%q in %q is no percentile, such as p95", fields[1], text)
+			}
+			o.Metric, o.Quantile = strings.ToLower(fields[0]), p/100
+		}
+		if (len(fields) != 1 && len(fields) != 3) || (o.Metric != "ttft" && o.Metric != "itl") {
+			return nil, fmt.Errorf("%q is no objective: give a limit for P95 TTFT such as 300ms, or ttft:p95:300ms,itl:p95:40ms", text)
+		}
+		d, err := ParseDuration(fields[len(fields)-1], time.Millisecond)
+		if err != nil {
+			return nil, err
+		}
+		if d == 0 {
+			return nil, fmt.Errorf("the limit in %q must be more than 0", text)
+		}
+		o.LimitMS = float64(d) / float64(time.Millisecond)
+		s = append(s, o)
+	}
+	return s, nil
+}
+
+// Workload is the flags that say what callers do and how long a step takes; what is not given comes from the preset.
+type Workload struct {
+	Preset        string `help:"Defaults for a kind of endpoint: ${presets}." placeholder:"NAME" group:"workload"`
+	Rates         Rates  `help:"Call rates λ to try, calls/s, from low to high." placeholder:"0.2,0.5,1" group:"workload"`
+	Extend        bool   `help:"Go on below or above the rates (at most 6 more) when the knee is not between them." default:"true" negatable:"" group:"workload"`
+	StopAfterFail bool   `help:"End the sweep with the first rate that fails." group:"workload"`
+
+	SystemPromptTokens *int     `help:"Length of each call's own system prompt." placeholder:"18000" group:"workload"`
+	UserTokens         *int     `help:"Length of what the caller says each turn." placeholder:"40" group:"workload"`
+	Turns              *int     `help:"Turns of a call; the first only warms the cache and is not measured." placeholder:"4" group:"workload"`
+	OutputTokens       *int     `help:"Tokens generated each measured turn." placeholder:"100" group:"workload"`
+	IgnoreEOS          *bool    `name:"ignore-eos" help:"Generate exactly that many (on unless --no-ignore-eos)." negatable:"" group:"workload"`
+	Temperature        *float64 `help:"Sampling temperature." placeholder:"0" group:"workload"`
+	Gap                *Gap     `help:"Pause between a reply and the next turn, uniform." placeholder:"5s-7s" group:"workload"`
+	Language           *string  `help:"Filler text: hindi or english." placeholder:"hindi" group:"workload"`
+	Seed               uint64   `help:"Seed of everything drawn: arrivals, gaps, words." default:"1" group:"workload"`
+
+	Warmup             *Seconds `help:"Load before a step's window; by default a call's lifetime." placeholder:"28s" group:"steps"`
+	StepDuration       *Seconds `help:"Measured window of a step, at least." placeholder:"90s" group:"steps"`
+	MaxStepDuration    *Seconds `help:"Measured window of a step, at most, when --min-turns are slow to come." placeholder:"20m" group:"steps"`
+	MinTurns           *int     `help:"Measured turns that a window waits for; fewer than 60 cannot bound a P95." placeholder:"60" group:"steps"`
+	Drain              *Seconds `help:"Longest wait after a window for calls in progress; by default 60s, or ten times the SLO if that is more." placeholder:"60s" group:"steps"`
+	MaxConcurrentCalls *int     `help:"Calls beyond it are held back, and the step is flagged." placeholder:"400" group:"steps"`
+	SLO                *SLO     `help:"What must hold: a limit for P95 TTFT, or a list." placeholder:"300ms" group:"steps"`
+}
+
+// Output is the flags that say where the files of a run go.
+type Output struct {
+	Label     string `help:"Name of the run and of its files." placeholder:"NAME" group:"output"`
+	Out       string `help:"Folder of the files." default:"results" group:"output"`
+	Overwrite bool   `help:"Replace the files of a run with the same label." group:"output"`
+	RawITL    bool   `name:"raw-itl" help:"Keep every gap between tokens in the turn log." group:"output"`
+}
+
+// presets is what --preset sets; the empty name is what every other one starts from.
+var presets = map[string]measurement.Config{
+	"": {SystemPromptTokens: 18000, UserTokens: 40, Turns: 4, OutputTokens: 100, IgnoreEOS: true, GapMinSeconds: 5, GapMaxSeconds: 7,
+		StepSeconds: 90, MaxStepSeconds: 1200, MinTurns: 60, MaxConcurrentCalls: 400, Language: "hindi",
+		SLO: []measurement.Objective{{Metric: "ttft", Quantile: .95, LimitMS: 300}}},
+	"l40s": {Rates: []float64{.005, .01, .015, .02, .03, .05, .1, .2, .35, .6}},
+	"h100": {Rates: []float64{.02, .035, .06, .1, .15, .25, .45, .8, 1.3, 2}},
+	"tiny": {Rates: []float64{.1, .25, .4, .55, .7, .85, 1, 1.25, 1.5}, SystemPromptTokens: 2700, UserTokens: 130, Turns: 6, OutputTokens: 16,
+		GapMinSeconds: 1, GapMaxSeconds: 3, StepSeconds: 60, Language: "english", SLO: []measurement.Objective{{Metric: "ttft", Quantile: .95, LimitMS: 600}}},
+	"demo": {Rates: []float64{1, 2, 3, 4, 5, 6.5}, SystemPromptTokens: 2700, UserTokens: 60, Turns: 4, OutputTokens: 16,
+		GapMinSeconds: .4, GapMaxSeconds: .8, StepSeconds: 8, MaxStepSeconds: 20, DrainSeconds: 6, MaxConcurrentCalls: 100, Language: "english",
+		SLO: []measurement.Objective{{Metric: "ttft", Quantile: .95, LimitMS: 300}}},
+}
+
+// PresetNames lists the presets for help texts.
+const PresetNames = "l40s, h100, tiny (an engine on a CPU), demo"
+
+// Config is what the flags and their preset ask for, checked.
+func (w *Workload) Config() (measurement.Config, error) {
+	c := presets[""]
+	c.Preset = w.Preset
+	p, ok := presets[w.Preset]
+	if !ok {
+		return c, fmt.Errorf("--preset %q: there are %s", w.Preset, PresetNames)
+	}
+	overlay(&c, p)
+	set(&c.SystemPromptTokens, w.SystemPromptTokens)
+	set(&c.UserTokens, w.UserTokens)
+	set(&c.Turns, w.Turns)
+	set(&c.OutputTokens, w.OutputTokens)
+	set(&c.IgnoreEOS, w.IgnoreEOS)
+	set(&c.Temperature, w.Temperature)
+	set(&c.Language, w.Language)
+	set(&c.MinTurns, w.MinTurns)
+	set(&c.MaxConcurrentCalls, w.MaxConcurrentCalls)
+	if w.Rates != nil {
+		c.Rates = w.Rates
+	}
+	if w.Gap != nil {
+		c.GapMinSeconds, c.GapMaxSeconds = w.Gap.Min.Seconds(), w.Gap.Max.Seconds()
+	}
+	if w.SLO != nil {
+		c.SLO = *w.SLO
+	}
+	for field, flag := range map[*float64]*Seconds{&c.StepSeconds: w.StepDuration, &c.MaxStepSeconds: w.MaxStepDuration, &c.DrainSeconds: w.Drain, &c.WarmupSeconds: w.Warmup} {
+		if flag != nil {
+			*field = time.Duration(*flag).Seconds()
+		}
+	}
+	if w.MaxStepDuration == nil {
+		c.MaxStepSeconds = max(c.MaxStepSeconds, c.StepSeconds)
+	}
+	if w.Warmup == nil { // a call's lifetime: its gaps, and replies at 50 tokens/s
+		c.WarmupSeconds = float64(c.Turns-1) * (c.GapMaxSeconds + .02*float64(c.OutputTokens))
+	}
+	if w.Drain == nil && c.DrainSeconds == 0 {
+		c.DrainSeconds = 60
+		for _, o := range c.SLO {
+			c.DrainSeconds = max(c.DrainSeconds, 10*o.LimitMS/1000)
+		}
+	}
+	if len(c.Rates) == 0 {
+		return c, fmt.Errorf("no rates: give --rates such as 0.2,0.5,1 (calls/s, low to high) or --preset (%s)", PresetNames)
+	}
+	return c, nil
+}
+
+func set[T any](field *T, flag *T) {
+	if flag != nil {
+		*field = *flag
+	}
+}
+
+// overlay sets in c what the preset p sets.
+func overlay(c *measurement.Config, p measurement.Config) {
+	c.Rates = p.Rates
+	ints := [][2]*int{{&c.SystemPromptTokens, &p.SystemPromptTokens}, {&c.UserTokens, &p.UserTokens}, {&c.Turns, &p.Turns}, {&c.OutputTokens, &p.OutputTokens},
+		{&c.MinTurns, &p.MinTurns}, {&c.MaxConcurrentCalls, &p.MaxConcurrentCalls}}
+	for _, f := range ints {
+		if *f[1] != 0 {
+			*f[0] = *f[1]
+		}
+	}
+	floats := [][2]*float64{{&c.GapMinSeconds, &p.GapMinSeconds}, {&c.GapMaxSeconds, &p.GapMaxSeconds}, {&c.StepSeconds, &p.StepSeconds},
+		{&c.MaxStepSeconds, &p.MaxStepSeconds}, {&c.DrainSeconds, &p.DrainSeconds}}
+	for _, f := range floats {
+		if *f[1] != 0 {
+			*f[0] = *f[1]
+		}
+	}
+	if p.Language != "" {
+		c.Language = p.Language
+	}
+	if p.SLO != nil {
+		c.SLO = p.SLO
+	}
+}
+
+// Generator turns a checked Config into the generator's own, with prompts still to be fitted to the server's tokens.
+func Generator(c measurement.Config, seed, nonce uint64) (generator.Config, error) {
+	l, err := workload.LexiconByName(c.Language)
+	if err != nil {
+		return generator.Config{}, fmt.Errorf("--language: %w", err)
+	}
+	d := func(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+	g := generator.Config{
+		Script: workload.Script{Nonce: nonce, Seed: seed, Lexicon: l, SystemWords: max(0, c.SystemPromptTokens), UserWords: max(0, c.UserTokens),
+			GapMin: d(c.GapMinSeconds), GapMax: d(c.GapMaxSeconds)},
+		Turns: c.Turns, OutputTokens: c.OutputTokens, Warmup: d(c.WarmupSeconds), StepDuration: d(c.StepSeconds),
+		MaxStepDuration: d(c.MaxStepSeconds), Drain: d(c.DrainSeconds), MinTurns: c.MinTurns, MaxConcurrentCalls: c.MaxConcurrentCalls}
+	return g, g.Validate()
+}

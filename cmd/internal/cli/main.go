@@ -1,0 +1,57 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"kneefinder/simulation/engine"
+)
+
+// Version is set when a release is built.
+var Version = "dev"
+
+// Main runs a command until it ends or the process is told to stop, and exits with its code.
+func Main(run func(ctx context.Context, args []string, stdout, stderr io.Writer) error) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+	}
+	os.Exit(Code(err))
+}
+
+// Parse reads args into grammar and returns what to run; done is true when help or the version was asked for and printed.
+func Parse(grammar any, name, description string, args []string, stdout, stderr io.Writer) (cmd *kong.Context, done bool, err error) {
+	exited := false
+	parser, err := kong.New(grammar, kong.Name(name), kong.Description(description), kong.UsageOnError(), kong.Writers(stdout, stderr),
+		kong.Exit(func(int) { exited = true }), kong.Vars{"version": name + " " + Version, "presets": PresetNames,
+			"models": strings.Join(engine.ModelNames(), ", "), "gpus": strings.Join(engine.GPUNames(), ", ")},
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
+		kong.ExplicitGroups([]kong.Group{
+			{Key: "workload", Title: "What callers do"}, {Key: "steps", Title: "Steps"}, {Key: "endpoint", Title: "The endpoint"},
+			{Key: "recipe", Title: "The simulated engine"}, {Key: "output", Title: "Files"}}))
+	if err != nil {
+		panic(err) // the grammar is ours
+	}
+	cmd, err = parser.Parse(args)
+	if exited {
+		return nil, true, nil
+	}
+	if err != nil {
+		var perr *kong.ParseError
+		if errors.As(err, &perr) {
+			return nil, false, Usage("%w (see %s --help)", err, name)
+		}
+		return nil, false, Usage("%w", err)
+	}
+	return cmd, false, nil
+}

@@ -1,0 +1,75 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"kneefinder/measurement"
+)
+
+// Estimate is what one step is expected to take of an endpoint that keeps up.
+type Estimate struct {
+	Rate         float64
+	Duration     time.Duration // warm-up, window and drain
+	Calls        float64
+	PromptTokens float64 // as sent; most of them are cache hits when all is well
+	OutputTokens float64
+}
+
+// EstimateStep predicts a step at one rate.
+func EstimateStep(c measurement.Config, rate float64) Estimate {
+	window := max(c.StepSeconds, min(c.MaxStepSeconds, float64(c.MinTurns)/(rate*float64(c.Turns-1))))
+	lifetime := float64(c.Turns-1) * ((c.GapMinSeconds+c.GapMaxSeconds)/2 + .02*float64(c.OutputTokens))
+	e := Estimate{Rate: rate, Calls: rate * (c.WarmupSeconds + window)}
+	e.Duration = time.Duration((c.WarmupSeconds + window + min(lifetime, c.DrainSeconds)) * float64(time.Second))
+	for turn := range c.Turns {
+		e.PromptTokens += e.Calls * float64(c.SystemPromptTokens+c.UserTokens+turn*(c.UserTokens+c.OutputTokens))
+	}
+	e.OutputTokens = e.Calls * float64(1+(c.Turns-1)*c.OutputTokens)
+	return e
+}
+
+// WritePlan prints what a sweep would do, without doing it.
+func WritePlan(w io.Writer, c measurement.Config, gpuPrice float64) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "λ calls/s\tminutes\tcalls\tprompt tokens\toutput tokens\t")
+	var sum Estimate
+	for _, rate := range c.Rates {
+		e := EstimateStep(c, rate)
+		fmt.Fprintf(t, "%g\t%.1f\t%.0f\t%.0f\t%.0f\t\n", rate, e.Duration.Minutes(), e.Calls, e.PromptTokens, e.OutputTokens)
+		sum.Duration += e.Duration
+		sum.Calls += e.Calls
+		sum.PromptTokens += e.PromptTokens
+		sum.OutputTokens += e.OutputTokens
+	}
+	fmt.Fprintf(t, "all\t%.1f\t%.0f\t%.0f\t%.0f\t\n", sum.Duration.Minutes(), sum.Calls, sum.PromptTokens, sum.OutputTokens)
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "\nEach step: %.0f s warm-up, a window of %.0f s or until %d measured turns (at most %.0f s), then the calls in progress end (at most %.0f s).\n",
+		c.WarmupSeconds, c.StepSeconds, c.MinTurns, c.MaxStepSeconds, c.DrainSeconds)
+	fmt.Fprintf(w, "A call: %d turns, a system prompt of %d tokens of its own, %d tokens out, pauses of %g-%g s. It passes while %s.\n",
+		c.Turns, c.SystemPromptTokens, c.OutputTokens, c.GapMinSeconds, c.GapMaxSeconds, SLOText(c.SLO))
+	if gpuPrice > 0 {
+		fmt.Fprintf(w, "At $%g an hour: about $%.2f.\n", gpuPrice, gpuPrice*sum.Duration.Hours())
+	}
+	return nil
+}
+
+// SLOText writes objectives as a person reads them.
+func SLOText(slo []measurement.Objective) string {
+	s := ""
+	for i, o := range slo {
+		if i > 0 {
+			s += " and "
+		}
+		name := "TTFT"
+		if o.Metric == "itl" {
+			name = "ITL"
+		}
+		s += fmt.Sprintf("P%g %s <= %g ms", o.Quantile*100, name, o.LimitMS)
+	}
+	return s + " and errors < 2 %"
+}

@@ -1,0 +1,200 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
+
+	"kneefinder/clock"
+	"kneefinder/measurement"
+)
+
+// Progress tells a person what a sweep is doing: on a terminal a live line, elsewhere a line when a step begins and one when
+// it ends. The nil Progress tells nothing.
+type Progress struct {
+	w     io.Writer
+	live  bool
+	Brief bool // only the results of steps: for virtual time
+	clk   clock.Clock
+
+	mu     sync.Mutex
+	config measurement.Config
+	left   []float64 // rates still to come, the running one first
+	step   measurement.Step
+	turns  int // measured turns ended in the running step
+	errors int
+	calls  int
+	bar    *progressbar.ProgressBar
+	stop   chan struct{}
+	done   sync.WaitGroup
+}
+
+// NewProgress writes to w, live if w is a terminal.
+func NewProgress(w io.Writer) *Progress {
+	f, ok := w.(*os.File)
+	return &Progress{w: w, live: ok && term.IsTerminal(int(f.Fd()))}
+}
+
+func (p *Progress) begin(clk clock.Clock, c measurement.Config) {
+	if p == nil {
+		return
+	}
+	p.clk, p.config, p.left = clk, c, append([]float64(nil), c.Rates...)
+	if !p.live {
+		return
+	}
+	p.stop = make(chan struct{})
+	p.done.Go(func() {
+		tick := time.NewTicker(500 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-p.stop:
+				return
+			case <-tick.C:
+				p.draw()
+			}
+		}
+	})
+}
+
+func (p *Progress) end() {
+	if p == nil || !p.live {
+		return
+	}
+	close(p.stop)
+	p.done.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.clear()
+}
+
+func (p *Progress) extended(rate float64) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.left = append(p.left, rate)
+	p.clear()
+	fmt.Fprintf(p.w, "the knee is not between the rates so far: going on at %g calls/s\n", rate)
+}
+
+// StepBegin announces a step.
+func (p *Progress) StepBegin(s measurement.Step) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.step, p.turns, p.errors = s, 0, 0
+	if !p.live && !p.Brief {
+		fmt.Fprintf(p.w, "step %d: λ %g calls/s, about %s; %s in all to come\n", s.Step+1, s.Rate,
+			round(EstimateStep(p.config, s.Rate).Duration), round(p.toCome()))
+	}
+}
+
+// Turn counts.
+func (p *Progress) Turn(t measurement.Turn) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if t.Turn > 1 && p.step.InWindow(t.Due) && t.Outcome != measurement.NotSent {
+		p.turns++
+	}
+	if t.Outcome.Failed() {
+		p.errors++
+	}
+}
+
+// InFlight notes the calls in progress.
+func (p *Progress) InFlight(_ time.Duration, calls, _ int) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	p.calls = calls
+	p.mu.Unlock()
+}
+
+// StepEnd closes a step; its result follows.
+func (p *Progress) StepEnd(measurement.Step) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.left) > 0 {
+		p.left = p.left[1:]
+	}
+}
+
+func (p *Progress) result(r measurement.StepResult) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.clear()
+	flags := ""
+	if len(r.Flags) > 0 {
+		flags = " (" + strings.Join(r.Flags, ", ") + ")"
+	}
+	fmt.Fprintf(p.w, "λ %-6g P95 TTFT %s ms, hit rate %s, errors %s, live calls %s: %s%s\n", r.Rate, text(r.TTFTP95, "%.0f"),
+		text(r.CacheHitRate, "%.2f"), text(r.ErrorRate, "%.3f"), text(r.LiveCallsMean, "%.1f"), r.Verdict, flags)
+}
+
+func text(v *float64, format string) string {
+	if v == nil {
+		return "-"
+	}
+	return fmt.Sprintf(format, *v)
+}
+
+// draw renews the live line.
+func (p *Progress) draw() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.clk == nil || len(p.left) == 0 {
+		return
+	}
+	e := EstimateStep(p.config, p.step.Rate)
+	elapsed := p.clk.Now() - p.step.Start
+	if p.bar == nil {
+		p.bar = progressbar.NewOptions64(1000, progressbar.OptionSetWriter(p.w), progressbar.OptionClearOnFinish(),
+			progressbar.OptionSetPredictTime(false), progressbar.OptionSetWidth(20), progressbar.OptionSetElapsedTime(false))
+	}
+	phase := "warming up"
+	if elapsed > p.step.WindowStart-p.step.Start {
+		phase = fmt.Sprintf("%d of at least %d turns", p.turns, p.config.MinTurns)
+	}
+	p.bar.Describe(fmt.Sprintf("λ %g calls/s: %s, %d calls, %d errors; about %s left", p.step.Rate, phase, p.calls, p.errors,
+		round(max(0, p.toCome()-min(elapsed, e.Duration)))))
+	_ = p.bar.Set64(min(999, int64(1000*elapsed/max(1, e.Duration))))
+}
+
+// clear wipes the live line; mu is held.
+func (p *Progress) clear() {
+	if p.bar != nil {
+		_ = p.bar.Clear()
+		p.bar = nil
+	}
+}
+
+func (p *Progress) toCome() time.Duration {
+	var sum time.Duration
+	for _, rate := range p.left {
+		sum += EstimateStep(p.config, rate).Duration
+	}
+	return sum
+}
+
+func round(d time.Duration) time.Duration { return d.Round(time.Second) }

@@ -1,0 +1,126 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"kneefinder/analysis"
+	"kneefinder/clock"
+	"kneefinder/generator"
+	"kneefinder/measurement"
+)
+
+// Sweep is one sweep, wired: who is asked, on which clock, and where it is written.
+type Sweep struct {
+	Flags     *Workload
+	Header    measurement.Header // its Config is what is run
+	Generator generator.Config
+	Endpoint  generator.Endpoint
+	Clock     clock.Clock
+	Files     Files
+	Log       io.Writer
+	RawITL    bool
+	Progress  *Progress
+	Sample    func(step int) []measurement.EngineSample // after each step; nil for none
+}
+
+// Run runs the sweep in a process of the clock and returns its curve as read back from the log. The files are complete,
+// whatever the error: what was measured before it counts.
+func (s *Sweep) Run(ctx context.Context) (measurement.Results, error) {
+	log := measurement.NewLogWriter(s.Log, s.RawITL)
+	log.Header(s.Header)
+	keep := &collector{clk: s.Clock, log: log, config: s.Header.Config, sample: s.Sample, progress: s.Progress}
+	s.Progress.begin(s.Clock, s.Header.Config)
+	err := generator.Sweep(ctx, s.Clock, s.Endpoint, generator.Observers{keep, s.Progress}, s.Generator, s.plan(keep))
+	s.Progress.end()
+	log.Flush()
+	if logErr := log.Err(); logErr != nil {
+		err = errors.Join(err, fmt.Errorf("write the turn log: %w", logErr))
+	}
+	r, fileErr := s.Files.Finish()
+	return r, errors.Join(err, fileErr)
+}
+
+// plan runs the rates asked for and then those that analysis wants, to have both sides of the knee.
+func (s *Sweep) plan(keep *collector) generator.Plan {
+	rates := s.Header.Config.Rates
+	return func(done []measurement.Step) (float64, bool) {
+		steps := keep.results()
+		if n := len(steps); s.Flags.StopAfterFail && n > 0 && steps[n-1].Verdict == measurement.Fail {
+			return 0, false
+		}
+		if len(done) < len(rates) {
+			return rates[len(done)], true
+		}
+		if !s.Flags.Extend {
+			return 0, false
+		}
+		next, ok := analysis.NextRate(rates, steps, analysis.MaxExtensions)
+		if ok {
+			s.Progress.extended(next)
+		}
+		return next, ok
+	}
+}
+
+// collector writes the log, and analyses each step when it ends.
+type collector struct {
+	clk      clock.Clock
+	log      *measurement.LogWriter
+	config   measurement.Config
+	sample   func(step int) []measurement.EngineSample
+	progress *Progress
+
+	mu      sync.Mutex
+	turns   []measurement.Turn // of the running step
+	flushed time.Duration
+	steps   []measurement.StepResult
+}
+
+func (c *collector) StepBegin(s measurement.Step) {
+	c.log.StepBegin(s)
+	c.mu.Lock()
+	c.turns = nil
+	c.mu.Unlock()
+}
+
+func (c *collector) Turn(t measurement.Turn) {
+	c.log.Turn(t)
+	c.mu.Lock()
+	c.turns = append(c.turns, t)
+	now := c.clk.Now()
+	flush := now-c.flushed > time.Second
+	if flush {
+		c.flushed = now
+	}
+	c.mu.Unlock()
+	if flush {
+		c.log.Flush()
+	}
+}
+
+func (c *collector) StepEnd(s measurement.Step) {
+	c.log.StepEnd(s)
+	if c.sample != nil {
+		for _, x := range c.sample(s.Step) {
+			c.log.Sample(x)
+		}
+	}
+	c.mu.Lock()
+	r := analysis.AnalyzeStep(c.config, s, c.turns)
+	c.steps = append(c.steps, r)
+	c.mu.Unlock()
+	c.progress.result(r)
+}
+
+func (c *collector) InFlight(time.Duration, int, int) {}
+
+func (c *collector) results() []measurement.StepResult {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append([]measurement.StepResult(nil), c.steps...)
+}

@@ -1,0 +1,137 @@
+// Kneesim predicts a sweep without an endpoint: the load generator of kneeload and the engine model of kneemock in virtual
+// time. It writes the same files as kneeload, bit for bit the same for the same flags.
+//
+//	kneesim simulate --preset l40s
+//	kneesim simulate --preset h100 --model gemma-3-12b --label h100-gemma3
+//	kneesim simulate --model llama-3.1-8b --gpu l40s --rates 0.1,0.2,0.5,1 --slo 500ms
+//
+// Its numbers are those of a model that no measurement has calibrated: good for screening, to be confirmed on hardware.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"kneefinder/analysis"
+	"kneefinder/cmd/internal/cli"
+	"kneefinder/generator"
+	"kneefinder/measurement"
+	"kneefinder/simulation"
+	"kneefinder/simulation/engine"
+)
+
+type commands struct {
+	Simulate simulate         `cmd:"" help:"Sweep call rates against an engine model in virtual time."`
+	Version  kong.VersionFlag `help:"Print the version."`
+}
+
+func main() { cli.Main(run) }
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	var c commands
+	cmd, done, err := cli.Parse(&c, "kneesim", "Predict the load that an LLM endpoint carries, without the endpoint.\n\nExample: kneesim simulate --preset l40s", args, stdout, stderr)
+	if done || err != nil {
+		return err
+	}
+	cmd.BindTo(ctx, (*context.Context)(nil))
+	cmd.Bind(streams{stdout, stderr})
+	return cmd.Run()
+}
+
+type streams struct{ out, err io.Writer }
+
+type simulate struct {
+	cli.Workload `embed:""`
+	cli.Output   `embed:""`
+	cli.Recipe   `embed:""`
+	Replay       string `help:"Send the turns of this turn log at the instants at which they were sent, instead of a sweep." type:"existingfile" placeholder:"LOG" group:"workload"`
+}
+
+// simCalls is how many calls a simulated step waits for: virtual time costs nothing.
+const simCalls = 200
+
+func (s *simulate) Run(ctx context.Context, std streams) error {
+	if s.Replay != "" {
+		return s.replay(ctx, std)
+	}
+	c, err := s.config()
+	if err != nil {
+		return cli.Usage("%w", err)
+	}
+	cfg, err := s.Recipe.Engine(s.Preset)
+	if err != nil {
+		return cli.Usage("%w", err)
+	}
+	if s.Label == "" {
+		s.Label = "sim-" + cfg.GPU.Name + "-" + cfg.Model.Name
+	}
+	eng, err := engine.New(cfg)
+	if err != nil {
+		return err
+	}
+	const nonce = 0x6b6e6565 // fixed, so that the same flags give the same files
+	gen, err := cli.Generator(c, s.Seed, nonce^s.Seed)
+	if err != nil {
+		return cli.Usage("%w", err)
+	}
+	cal := measurement.Calibration{Overhead: float64(simulation.Overhead()), TokensPerWord: 1}
+	gen.Script = generator.Fit(gen.Script, generator.Lengths{System: c.SystemPromptTokens, User: c.UserTokens}, cal)
+	files, log, err := s.Output.Open()
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	clk, endpoint := simulation.NewRun(eng, gen.Script.Lexicon, generator.Limits{})
+	progress := cli.NewProgress(std.err)
+	progress.Brief = true
+	known := cli.EngineInfo(cfg)
+	known.Calibration = &cal
+	sweep := cli.Sweep{Flags: &s.Workload, Generator: gen, Endpoint: endpoint, Clock: clk, Files: files, Log: log, RawITL: s.RawITL,
+		Progress: progress, Sample: sampler(clk, eng),
+		Header: measurement.Header{Label: s.Label, Tool: "kneesim " + cli.Version, Config: c, Engine: known, Seed: s.Seed, Nonce: fmt.Sprintf("%016x", gen.Script.Nonce)}}
+	var r measurement.Results
+	clk.Run(ctx, func() { r, err = sweep.Run(ctx) })
+	analysis.Summary(std.out, r)
+	fmt.Fprintf(std.out, "\nUncalibrated: a model of %s on %s, not a measurement. Files: %s, %s, %s, %s\n", cfg.Model.Name, cfg.GPU.Name, files.Log, files.JSON, files.CSV, files.PNG)
+	return err
+}
+
+// config is the workload's, with steps as long as 200 calls take, and drained to the end.
+func (s *simulate) config() (measurement.Config, error) {
+	c, err := s.Workload.Config()
+	if s.MinTurns == nil {
+		c.MinTurns = max(c.MinTurns, simCalls*(c.Turns-1))
+	}
+	if s.MaxStepDuration == nil {
+		c.MaxStepSeconds = 1e6
+	}
+	if s.Drain == nil {
+		c.DrainSeconds = 1e5
+	}
+	return c, err
+}
+
+// sampler tells after each step what the engine did in it.
+func sampler(clk interface{ Now() time.Duration }, eng *engine.Engine) func(step int) []measurement.EngineSample {
+	var last engine.Stats
+	return func(step int) []measurement.EngineSample {
+		s := eng.Stats()
+		v := map[string]float64{
+			"prompt_tokens":        float64(s.PromptTokens - last.PromptTokens),
+			"cached_tokens":        float64(s.CachedTokens - last.CachedTokens),
+			"generated_tokens":     float64(s.GeneratedTokens - last.GeneratedTokens),
+			"evicted_tokens":       float64(s.EvictedTokens - last.EvictedTokens),
+			"retractions":          float64(s.Retractions - last.Retractions),
+			"prefill_busy_seconds": (s.PrefillBusy - last.PrefillBusy).Seconds(),
+			"decode_busy_seconds":  (s.DecodeBusy - last.DecodeBusy).Seconds(),
+			"kv_pool_tokens":       float64(s.KVPoolTokens),
+			"max_running_requests": float64(s.MaxRunningSeen),
+		}
+		last = s
+		return []measurement.EngineSample{{At: clk.Now(), Step: step, Values: v}}
+	}
+}

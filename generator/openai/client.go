@@ -1,0 +1,127 @@
+// Package openai asks a server for streamed chat completions and times every token of the answers.
+package openai
+
+import (
+	"crypto/tls"
+	"math"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
+
+	"kneefinder/generator"
+	"kneefinder/generator/workload"
+)
+
+const (
+	// idleConn is how long a connection waits for its next turn. Uvicorn, and so vLLM and SGLang, closes idle connections
+	// after 5 s, and a request that meets the close is lost: a caller's pause of 5 to 7 s would hit just that.
+	idleConn = 4 * time.Second
+
+	dialTimeout = 10 * time.Second
+	readSize    = 16 << 10
+	maxKept     = 256 << 10 // buffers that one huge event or answer blew up are not kept for the next turn
+)
+
+// Clock tells the time since the start of the run.
+type Clock interface{ Now() time.Duration }
+
+var _ generator.Endpoint = (*Client)(nil)
+var _ Words = (*workload.Lexicon)(nil)
+
+// Client is a generator.Endpoint: a server that speaks OpenAI's protocol over HTTP/1.1, where each stream has a connection
+// and so its own flow of bytes. Its methods may be called by many goroutines at once.
+type Client struct {
+	cfg     Config
+	clk     Clock
+	words   Words
+	base    *url.URL
+	chat    *url.URL
+	header  http.Header // of every request
+	host    string      // replaces the URL's, unless empty
+	secrets []string
+	head    []byte // of every body
+	options []byte
+	pooled  *http.Transport
+	fresh   *http.Transport // opens a connection for each request
+	readers sync.Pool       // of *reader
+}
+
+// New returns a client, or says which field of the config is wrong. The caller closes it.
+func New(cfg Config, clk Clock, words Words) (*Client, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	base, err := baseURL(cfg.BaseURL)
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{
+		cfg:     cfg,
+		clk:     clk,
+		words:   words,
+		base:    base,
+		header:  http.Header{"User-Agent": {"kneefinder"}},
+		secrets: cfg.secrets(),
+		head:    cfg.head(),
+		options: cfg.options(),
+		pooled:  transport(cfg),
+		fresh:   transport(cfg),
+		readers: sync.Pool{New: func() any { return new(reader) }},
+	}
+	c.fresh.DisableKeepAlives = true
+	switch {
+	case cfg.APIKey != "":
+		c.header.Set("Authorization", "Bearer "+cfg.APIKey)
+	case base.User != nil:
+		password, _ := base.User.Password()
+		r := http.Request{Header: c.header}
+		r.SetBasicAuth(base.User.Username(), password)
+	}
+	base.User = nil
+	for name, values := range cfg.Header {
+		name = http.CanonicalHeaderKey(name)
+		if name == "Host" && len(values) > 0 {
+			c.host = values[0]
+			continue
+		}
+		c.header[name] = slices.Clone(values)
+	}
+	c.chat = c.url("/v1/chat/completions")
+	return c, nil
+}
+
+// Close closes the connections that no turn uses.
+func (c *Client) Close() {
+	c.pooled.CloseIdleConnections()
+	c.fresh.CloseIdleConnections()
+}
+
+// url is the base URL with a path appended.
+func (c *Client) url(path string) *url.URL {
+	u := *c.base
+	u.Path += path
+	return &u
+}
+
+// transport keeps every connection that turns have opened: a limit would queue turns on this side, and count the wait as the
+// server's.
+func transport(cfg Config) *http.Transport {
+	t := &http.Transport{
+		DialContext:         cfg.Dial,
+		MaxIdleConnsPerHost: math.MaxInt,
+		IdleConnTimeout:     idleConn,
+		TLSHandshakeTimeout: dialTimeout,
+		TLSClientConfig:     &tls.Config{InsecureSkipVerify: cfg.InsecureTLS},
+		DisableCompression:  true, // a compressor holds tokens back
+		Protocols:           new(http.Protocols),
+	}
+	t.Protocols.SetHTTP1(true)
+	if cfg.Dial == nil {
+		t.Proxy = http.ProxyFromEnvironment // never for loopback
+		t.DialContext = (&net.Dialer{Timeout: dialTimeout}).DialContext
+	}
+	return t
+}

@@ -1,0 +1,170 @@
+package openai
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"kneefinder/generator/wire"
+	"kneefinder/measurement"
+)
+
+const (
+	askTimeout = 10 * time.Second
+	askBytes   = 8 << 20
+	maxDetail  = 512 // bytes of JSON of one setting that is kept
+)
+
+// Models lists what the server serves.
+func (c *Client) Models(ctx context.Context) ([]wire.Model, error) {
+	var list wire.ModelList
+	if _, err := c.get(ctx, "/v1/models", &list); err != nil {
+		return nil, err
+	}
+	return list.Data, nil
+}
+
+// Identify asks the server what it is. What it would not say stays empty; the error is that of a server that answers nothing
+// at all, not even with a refusal.
+func (c *Client) Identify(ctx context.Context) (measurement.Engine, error) {
+	e := measurement.Engine{Model: c.cfg.Model, BaseURL: c.base.String(), Details: map[string]any{}}
+	var list wire.ModelList
+	header, err := c.get(ctx, "/v1/models", &list)
+	if header == nil {
+		return e, err
+	}
+	server := header.Get("Server")
+	for _, m := range list.Data {
+		if m.ID != e.Model && (e.Model != "" || len(list.Data) > 1) {
+			continue
+		}
+		e.Model = m.ID
+		if m.MaxModelLen > 0 {
+			e.Details["max_model_len"] = m.MaxModelLen
+		}
+		server += " " + m.OwnedBy
+	}
+
+	var info map[string]any
+	if _, err := c.get(ctx, "/server_info", &info); err != nil {
+		info = nil
+		c.get(ctx, "/get_server_info", &info) // the older name; a server that lacks both is none the worse
+	}
+	var version struct{ Version string }
+	c.get(ctx, "/version", &version)
+	e.Version = version.Version
+	for name, v := range info {
+		if v, ok := c.setting(name, v); ok {
+			e.Details[name] = v
+		}
+	}
+	if states, ok := info["internal_states"].([]any); ok && len(states) > 0 {
+		if state, ok := states[0].(map[string]any); ok {
+			if v, ok := c.setting("memory_usage", state["memory_usage"]); ok {
+				e.Details["memory_usage"] = v
+			}
+		}
+	}
+	if v, ok := info["version"].(string); ok && v != "" {
+		e.Version = v
+		delete(e.Details, "version")
+	}
+	e.Kind = engineKind(server, info, version.Version)
+	if len(e.Details) == 0 {
+		e.Details = nil
+	}
+	return e, nil
+}
+
+// engineKind guesses from what the server calls itself, then from what it can be asked.
+func engineKind(server string, info map[string]any, version string) string {
+	server = strings.ToLower(server)
+	if _, ok := info["kneemock"]; ok || strings.Contains(server, "kneemock") {
+		return "kneemock"
+	}
+	_, vllm := info["vllm_config"]
+	_, sglang := info["internal_states"]
+	_, scheduler := info["max_total_num_tokens"]
+	switch {
+	case strings.Contains(server, "sglang"), sglang, scheduler:
+		return "sglang"
+	case strings.Contains(server, "vllm"), vllm:
+		return "vllm"
+	case strings.Contains(server, "llamacpp"), strings.Contains(server, "llama.cpp"):
+		return "llama.cpp"
+	case info == nil && version != "":
+		return "vllm"
+	}
+	return ""
+}
+
+// setting is a setting as it may be shown: no secret, and not large.
+func (c *Client) setting(name string, v any) (shown any, ok bool) {
+	if v == nil || secretSetting(name) {
+		return nil, false
+	}
+	switch v := v.(type) {
+	case map[string]any:
+		kept := map[string]any{}
+		for name, v := range v {
+			if v, ok := c.setting(name, v); ok {
+				kept[name] = v
+			}
+		}
+		shown = kept
+	case []any:
+		kept := []any{}
+		for _, v := range v {
+			if v, ok := c.setting(name, v); ok {
+				kept = append(kept, v)
+			}
+		}
+		shown = kept
+	case string:
+		shown = c.clean(v)
+	default:
+		shown = v
+	}
+	text, err := json.Marshal(shown)
+	if err != nil || len(text) > maxDetail || string(text) != c.hide(string(text)) {
+		return nil, false
+	}
+	return shown, true
+}
+
+// secretSetting is secretName without what only sounds like one: SGLang counts in settings such as max_total_num_tokens.
+func secretSetting(name string) bool {
+	return secretName(name) || strings.Contains(name, "keyfile")
+}
+
+// get asks for JSON. header is nil when no answer came; an answer that is not 200 with such JSON is an error too.
+func (c *Client) get(ctx context.Context, path string, into any) (header http.Header, err error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	r := &http.Request{Method: http.MethodGet, URL: c.url(path), Host: c.host, Header: c.header.Clone()}
+	res, err := c.pooled.RoundTrip(r.WithContext(ctx))
+	if err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			return nil, fmt.Errorf("get %s: %w", path, cause)
+		}
+		return nil, errors.New("get " + path + ": " + c.clean(err.Error()))
+	}
+	defer res.Body.Close()
+	said, err := io.ReadAll(io.LimitReader(res.Body, askBytes))
+	switch {
+	case err != nil:
+		return res.Header, errors.New("get " + path + ": " + c.clean(err.Error()))
+	case res.StatusCode != http.StatusOK:
+		message := c.clean(serverMessage(said))
+		return res.Header, fmt.Errorf("get %s: the server answered %d %s", path, res.StatusCode, message)
+	}
+	if err := json.Unmarshal(said, into); err != nil {
+		return res.Header, fmt.Errorf("get %s: not the JSON that was expected", path)
+	}
+	return res.Header, nil
+}

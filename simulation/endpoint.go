@@ -1,0 +1,205 @@
+// Package simulation predicts a run: an endpoint on an engine model in virtual time, for the same generator that drives a
+// real one.
+package simulation
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"kneefinder/clock"
+	"kneefinder/generator"
+	"kneefinder/generator/workload"
+	"kneefinder/measurement"
+	"kneefinder/simulation/engine"
+)
+
+// Engine is the state machine behind an Endpoint: one engine, or a fleet.
+type Engine interface {
+	Submit(at time.Duration, r engine.Request)
+	Abort(at time.Duration, id uint64)
+	Next() (at time.Duration, ok bool)
+	AdvanceTo(at time.Duration, s engine.Sink)
+}
+
+// Endpoint answers the generator from an engine model on a virtual clock, with no wire between: a request is in the queue at
+// the instant it is sent, a token is read at the instant it is made. It is a clock.Source and belongs to the clock's processes.
+type Endpoint struct {
+	clk    clock.Clock
+	eng    Engine
+	limits generator.Limits
+	words  [workload.BlockWords]engine.Token
+	nextID uint64
+	open   map[uint64]*answer
+	chats  map[int]*chat // by call
+}
+
+// answer is one request while it is in the engine.
+type answer struct {
+	first clock.Event // set at the first token or the end
+	done  clock.Event
+	turn  measurement.Turn
+	seed  uint64
+	reply []engine.Token
+	fin   engine.Finish
+}
+
+// chat is the tokens of a call so far. They only grow, so that the prompts of successive turns share them.
+type chat struct {
+	tokens   []engine.Token // of the messages rendered, without the opening of the reply
+	messages int
+}
+
+// NewEndpoint joins an engine to a virtual clock; the caller must have made the endpoint one of the clock's sources, see
+// NewRun. The lexicon is the one the prompts are drawn from.
+func NewEndpoint(clk clock.Clock, eng Engine, lexicon *workload.Lexicon, limits generator.Limits) *Endpoint {
+	e := &Endpoint{clk: clk, eng: eng, limits: limits, open: map[uint64]*answer{}, chats: map[int]*chat{}}
+	for i, w := range lexicon.Words {
+		e.words[i] = engine.WordToken(w)
+	}
+	return e
+}
+
+// NewRun returns a virtual clock with an endpoint on eng.
+func NewRun(eng Engine, lexicon *workload.Lexicon, limits generator.Limits) (*clock.Virtual, *Endpoint) {
+	var e *Endpoint
+	clk := clock.NewVirtual(source{&e})
+	e = NewEndpoint(clk, eng, lexicon, limits)
+	return clk, e
+}
+
+// source lets the clock be made before the endpoint that it drives.
+type source struct{ e **Endpoint }
+
+func (s source) Next() (time.Duration, bool) { return (*s.e).eng.Next() }
+func (s source) AdvanceTo(at time.Duration)  { (*s.e).eng.AdvanceTo(at, sink{*s.e}) }
+
+// Do submits the request at this instant and waits for its end.
+func (e *Endpoint) Do(ctx context.Context, req generator.Request) generator.Reply {
+	sent := e.clk.Now()
+	e.nextID++
+	id := e.nextID
+	prompt := e.render(req)
+	a := &answer{first: e.clk.NewEvent(), done: e.clk.NewEvent(), seed: engine.ReplySeed(prompt), turn: measurement.Turn{
+		Held: measurement.Never, Sent: sent, WroteRequest: sent, Headers: measurement.Never, FirstEvent: measurement.Never,
+		FirstToken: measurement.Never, LastToken: measurement.Never, End: measurement.Never, PromptTokens: len(prompt),
+		CompletionTokens: measurement.Unknown, CachedTokens: measurement.Unknown, Reused: true}}
+	e.open[id] = a
+	e.eng.Submit(sent, engine.Request{ID: id, Call: req.Call, Turn: req.Turn, Prompt: prompt, MaxTokens: req.MaxTokens})
+	late := e.wait(ctx, a, sent)
+	if a.turn.End == measurement.Never { // cut from this side
+		e.eng.Abort(e.clk.Now(), id)
+		a.turn.Outcome, a.turn.End, a.turn.Detail = late, e.clk.Now(), "no answer in time"
+		a.turn.PromptTokens = measurement.Unknown
+	}
+	delete(e.open, id)
+	if req.Last || a.turn.Outcome != measurement.OK {
+		delete(e.chats, req.Call)
+	}
+	return generator.Reply{Turn: a.turn, Content: workload.Content{Tokens: a.reply}}
+}
+
+// wait returns when the answer has ended, or with the outcome of whatever limit came first.
+func (e *Endpoint) wait(ctx context.Context, a *answer, sent time.Duration) measurement.Outcome {
+	const never = time.Duration(1<<63 - 1)
+	total := never
+	if e.limits.Total > 0 {
+		total = sent + e.limits.Total
+	}
+	if e.limits.TTFT > 0 && !a.first.WaitUntil(ctx, min(sent+e.limits.TTFT, total)) && ctx.Err() == nil {
+		if sent+e.limits.TTFT <= total {
+			return measurement.TTFTTimeout
+		}
+		return measurement.TotalTimeout
+	}
+	if total == never {
+		_ = a.done.Wait(ctx)
+	} else {
+		a.done.WaitUntil(ctx, total)
+	}
+	switch {
+	case ctx.Err() == nil, errors.Is(context.Cause(ctx), generator.ErrDrained):
+		return measurement.TotalTimeout
+	default:
+		return measurement.Canceled
+	}
+}
+
+// render returns the tokens of a prompt as the mock server's tokenizer would read them from its text.
+func (e *Endpoint) render(req generator.Request) []engine.Token {
+	c := e.chats[req.Call]
+	if c == nil || c.messages > len(req.Prompt) {
+		c = &chat{tokens: engine.AppendBOS(nil)}
+		e.chats[req.Call] = c
+	}
+	for _, m := range req.Prompt[c.messages:] {
+		c.tokens = engine.AppendOpen(c.tokens, m.Role)
+		switch s := m.Content.Segment; {
+		case m.Content.Tokens != nil:
+			c.tokens = append(c.tokens, m.Content.Tokens...)
+		case s.Words > 0:
+			var index [workload.BlockWords]uint8
+			for b := range s.Blocks() {
+				for _, w := range s.AppendBlock(index[:0], b) {
+					c.tokens = append(c.tokens, e.words[w])
+				}
+			}
+		default:
+			c.tokens = engine.AppendText(c.tokens, m.Content.Text)
+		}
+		c.tokens = engine.AppendClose(c.tokens)
+	}
+	c.messages = len(req.Prompt)
+	open := engine.AppendOpen(c.tokens, "assistant") // shares c.tokens unless it has to grow; what follows the prompt is the same for all
+	return open[:len(open):len(open)]
+}
+
+// Overhead is how many tokens the chat template adds to a first turn's own words.
+func Overhead() int {
+	n := len(engine.AppendBOS(nil))
+	n += len(engine.AppendOpen(nil, "system")) + len(engine.AppendOpen(nil, "user")) + len(engine.AppendOpen(nil, "assistant"))
+	return n + 2*len(engine.AppendClose(nil))
+}
+
+// sink stamps what the engine tells on the answers it concerns.
+type sink struct{ e *Endpoint }
+
+func (s sink) Admitted(id uint64, _ time.Duration, cached int) {
+	if a := s.e.open[id]; a != nil {
+		a.turn.CachedTokens = cached
+	}
+}
+
+func (s sink) Tokens(id uint64, at time.Duration, n int) {
+	a := s.e.open[id]
+	if a == nil {
+		return
+	}
+	t := &a.turn
+	if t.FirstToken == measurement.Never {
+		t.Headers, t.FirstEvent, t.FirstToken, t.FirstEventTokens = at, at, at, n
+		a.first.Set()
+	} else {
+		t.Gaps = append(t.Gaps, at-t.LastToken)
+	}
+	t.Events++
+	t.LastToken = at
+	for range n {
+		a.reply = append(a.reply, engine.ReplyToken(a.seed, len(a.reply)))
+	}
+}
+
+func (s sink) Finished(id uint64, at time.Duration, f engine.Finish) {
+	a := s.e.open[id]
+	if a == nil {
+		return
+	}
+	a.turn.End, a.turn.CompletionTokens, a.turn.CachedTokens = at, f.CompletionTokens, f.CachedTokens
+	a.turn.Outcome = measurement.OK
+	if f.Reason == engine.Refused {
+		a.turn.Outcome, a.turn.Detail, a.turn.PromptTokens = measurement.HTTP4xx, f.Detail, measurement.Unknown
+		a.turn.CompletionTokens, a.turn.CachedTokens = measurement.Unknown, measurement.Unknown
+	}
+	a.first.Set()
+	a.done.Set()
+}

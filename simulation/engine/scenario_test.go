@@ -1,0 +1,220 @@
+package engine
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files in testdata")
+
+// TestScenarios runs testdata/*.txt: commands, a line "----", what they print. The commands are
+//
+//	engine [model=] [gpu=] [chunk=] [running=] [pool=] [context=]  a new engine
+//	submit AT ID max=N PART...      a PART is name*length, words of its own; id+ is prompt and reply of an earlier request
+//	abort AT ID
+//	advance AT                      prints what the sink is told
+//	run                             advances until nothing happens
+//	stats NAME...                   prints some of Stats
+//	flush
+func TestScenarios(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scenarios: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := playScenario(t, string(text))
+			if *update {
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if got != string(text) {
+				t.Errorf("got\n%s\nwant\n%s", got, text)
+			}
+		})
+	}
+}
+
+// playScenario returns the script with every output as it comes now. A block ends with an empty line.
+func playScenario(t *testing.T, script string) string {
+	var out strings.Builder
+	p := &player{t: t, prompts: map[string][]Token{}}
+	for i, block := range strings.Split(strings.TrimRight(script, "\n"), "\n\n") {
+		if i > 0 {
+			out.WriteString("\n")
+		}
+		commands, _, runs := strings.Cut(block+"\n", "----\n")
+		out.WriteString(commands)
+		if !runs { // a comment
+			continue
+		}
+		out.WriteString("----\n")
+		for line := range strings.Lines(commands) {
+			if !strings.HasPrefix(line, "#") {
+				p.play(strings.Fields(line))
+			}
+		}
+		out.WriteString(p.out.String())
+		p.out.Reset()
+	}
+	return out.String()
+}
+
+type player struct {
+	t       *testing.T
+	e       *Engine
+	prompts map[string][]Token // by id
+	out     strings.Builder
+}
+
+func (p *player) play(words []string) {
+	args := words[1:]
+	switch words[0] {
+	case "engine":
+		p.engine(args)
+	case "submit":
+		id, max := number(p.t, args[1]), number(p.t, strings.TrimPrefix(args[2], "max="))
+		prompt := p.prompt(args[3:])
+		p.prompts[args[1]] = appendReply(prompt, prompt, max)
+		p.e.Submit(instant(p.t, args[0]), Request{ID: uint64(id), Call: id, Prompt: prompt, MaxTokens: max})
+	case "abort":
+		p.e.Abort(instant(p.t, args[0]), uint64(number(p.t, args[1])))
+	case "advance":
+		p.e.AdvanceTo(instant(p.t, args[0]), &printer{out: &p.out})
+	case "run":
+		sink := &printer{out: &p.out}
+		for at, ok := p.e.Next(); ok; at, ok = p.e.Next() {
+			p.e.AdvanceTo(at, sink)
+		}
+	case "stats":
+		p.stats(args)
+	case "flush":
+		fmt.Fprintln(&p.out, p.e.FlushCache())
+	default:
+		p.t.Fatalf("unknown command %q", words)
+	}
+}
+
+func (p *player) engine(args []string) {
+	c := preset(p.t, "demo", "demo")
+	for _, arg := range args {
+		name, value, _ := strings.Cut(arg, "=")
+		switch name {
+		case "model":
+			c.Model = preset(p.t, value, "demo").Model
+		case "gpu":
+			c.GPU = preset(p.t, "demo", value).GPU
+		case "chunk":
+			c.Recipe.ChunkedPrefill = number(p.t, value)
+		case "running":
+			c.Recipe.MaxRunning = number(p.t, value)
+		case "pool":
+			c.Recipe.KVTokens = number(p.t, value)
+		case "context":
+			c.Recipe.ContextLimit = number(p.t, value)
+		default:
+			p.t.Fatalf("unknown option %q", arg)
+		}
+	}
+	e, err := New(c)
+	if err != nil {
+		fmt.Fprintln(&p.out, err)
+		return
+	}
+	p.e = e
+}
+
+func (p *player) prompt(parts []string) (prompt []Token) {
+	for _, part := range parts {
+		if id, ok := strings.CutSuffix(part, "+"); ok {
+			prompt = append(prompt, p.prompts[id]...)
+			continue
+		}
+		name, length, _ := strings.Cut(part, "*")
+		for i := range number(p.t, length) {
+			prompt = append(prompt, WordToken(fmt.Sprint(name, i)))
+		}
+	}
+	return prompt
+}
+
+// appendReply appends the n tokens that an engine generates for a prompt.
+func appendReply(dst, prompt []Token, n int) []Token {
+	dst = dst[:len(dst):len(dst)]
+	for i := range n {
+		dst = append(dst, ReplyToken(ReplySeed(prompt), i))
+	}
+	return dst
+}
+
+func (p *player) stats(names []string) {
+	s := p.e.Stats()
+	values := map[string]any{
+		"running": s.Running, "waiting": s.Waiting, "used": s.KVUsedTokens, "cached": s.KVCachedTokens, "pool": s.KVPoolTokens,
+		"prompt": s.PromptTokens, "hits": s.CachedTokens, "computed": s.ComputedTokens, "generated": s.GeneratedTokens,
+		"evicted": s.EvictedTokens, "retractions": s.Retractions, "length": s.FinishedLength, "refused": s.FinishedRefused,
+		"aborted": s.FinishedAborted, "prefills": s.PrefillSteps, "decodes": s.DecodeSteps, "most": s.MaxRunningSeen,
+	}
+	for _, name := range names {
+		v, ok := values[name]
+		if !ok {
+			p.t.Fatalf("unknown statistic %q", name)
+		}
+		fmt.Fprintf(&p.out, "%s %v\n", name, v)
+	}
+}
+
+// printer tells what a sink is told, a run of tokens of one request in one line.
+type printer struct {
+	out   *strings.Builder
+	count map[uint64]int
+}
+
+func (p *printer) Admitted(id uint64, at time.Duration, cached int) {
+	fmt.Fprintf(p.out, "%v %d admitted, %d cached\n", at.Round(time.Microsecond), id, cached)
+}
+
+func (p *printer) Tokens(id uint64, at time.Duration, n int) {
+	if p.count == nil {
+		p.count = map[uint64]int{}
+	}
+	if p.count[id] += n; p.count[id] == n {
+		fmt.Fprintf(p.out, "%v %d first token\n", at.Round(time.Microsecond), id)
+	}
+}
+
+func (p *printer) Finished(id uint64, at time.Duration, f Finish) {
+	fmt.Fprintf(p.out, "%v %d %s: %d tokens, %d cached", at.Round(time.Microsecond), id, f.Reason, f.CompletionTokens, f.CachedTokens)
+	if f.Detail != "" {
+		fmt.Fprintf(p.out, "; %s", f.Detail)
+	}
+	fmt.Fprintln(p.out)
+}
+
+func number(t *testing.T, s string) int {
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func instant(t *testing.T, s string) time.Duration {
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}

@@ -1,0 +1,140 @@
+package mockserver
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"kneefinder/generator/wire"
+	"kneefinder/simulation/engine"
+)
+
+// Fifty clients at once on a real network: everyone gets the whole of its own answer.
+func TestManyStreams(t *testing.T) {
+	const streams, turns, tokens = 50, 3, 20
+	s := New(Config{}, demoEngine(t))
+	c := serveLoopback(t, s)
+	var all sync.WaitGroup
+	for i := range streams {
+		all.Go(func() {
+			for k := range turns {
+				message := user(fmt.Sprintf("I am caller %d and this is question %d", i, k))
+				seed := engine.ReplySeed(promptTokens([]wire.Message{message}))
+				want := (&answer{seed: seed}).completion(progress{tokens: tokens}).Choices[0].Message.Content
+				h := c.chat(t.Context(), turn{i, k + 1}, tokens, message)
+				switch {
+				case h.err != nil || !h.done:
+					t.Errorf("stream %d.%d: done %t, %v", i, k, h.done, h.err)
+				case len(h.words) != tokens || h.text() != want:
+					t.Errorf("stream %d.%d: got %d events saying %s, want %d saying %s", i, k, len(h.words), h.text(), tokens, want)
+				case h.usage == nil || h.usage.CompletionTokens != tokens || h.reason != "length":
+					t.Errorf("stream %d.%d: got usage %+v and reason %q", i, k, h.usage, h.reason)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if got, want := s.Stats().GeneratedTokens, streams*turns*tokens; got != want {
+		t.Errorf("%d tokens generated, want %d", got, want)
+	}
+	if n := len(s.driver.open); n != 0 {
+		t.Errorf("%d requests are still open", n)
+	}
+}
+
+// Streams on a real network keep to the engine's instants: what is late does not make what follows later.
+func TestPacing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs on the wall for two seconds")
+	}
+	late := paced(t, 200, 100)
+	last := quantile(late[len(late)-1], .5)
+	all := slices.Concat(late...)
+	t.Logf("%d tokens late by: P50 %v, P99 %v, max %v; last tokens P50 %v", len(all), quantile(all, .5), quantile(all, .99), quantile(all, 1), last)
+	if p99 := quantile(all, .99); p99 > 250*time.Millisecond {
+		t.Errorf("P99 of lateness is %v, want under 250ms", p99)
+	}
+}
+
+// paced is how late clients hear tokens on loopback, by the number of the token: streams in lockstep, one token each in 20 ms,
+// which is the worst case for the server since all are due at once.
+func paced(t testing.TB, streams, tokens int) (late [][]time.Duration) {
+	start := time.Now()
+	rec := record(&lockstep{step: 20 * time.Millisecond})
+	s := New(Config{Now: func() time.Duration { return time.Since(start) }}, rec)
+	c := serveLoopback(t, s)
+	c.start = start
+	got := make([]heard, streams)
+	var all sync.WaitGroup
+	for i := range streams {
+		all.Go(func() {
+			time.Sleep(time.Duration(i) * time.Millisecond)
+			got[i] = c.chat(t.Context(), turn{i, 1}, tokens, user("hello"))
+		})
+	}
+	all.Wait()
+	s.Stats() // what the recorder has is ours after the server's lock
+	late = make([][]time.Duration, tokens)
+	for i, h := range got {
+		due := rec.tokens[turn{i, 1}]
+		if h.err != nil || len(h.at) != tokens || len(due) != tokens {
+			t.Fatalf("stream %d: %d tokens of %d, %v", i, len(h.at), len(due), h.err)
+		}
+		for k := range tokens {
+			late[k] = append(late[k], h.at[k]-due[k])
+			if h.at[k] < due[k] {
+				t.Fatalf("stream %d: token %d came %v before it was due", i, k, due[k]-h.at[k])
+			}
+		}
+	}
+	return late
+}
+
+func quantile(late []time.Duration, q float64) time.Duration {
+	late = slices.Sorted(slices.Values(late))
+	return late[min(int(q*float64(len(late))), len(late)-1)]
+}
+
+// BenchmarkToken is one token's events on their way into the response.
+func BenchmarkToken(b *testing.B) {
+	a := answer{streamed: true, seed: 1, chunk: wire.Chunk{ID: "chatcmpl-0000000000000001", Model: "m"}}
+	out := &writer{w: discard{http.Header{}}}
+	out.control = http.NewResponseController(out.w)
+	b.ReportAllocs()
+	for i := range b.N {
+		if err := out.events(a.next(progress{tokens: i + 1})); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+type discard struct{ header http.Header }
+
+func (d discard) Header() http.Header         { return d.header }
+func (d discard) WriteHeader(int)             {}
+func (d discard) Write(b []byte) (int, error) { return len(b), nil }
+func (d discard) Flush()                      {}
+
+// BenchmarkRequest is what a request costs before the engine sees it: 18,000 words read, decoded, tokenized.
+func BenchmarkRequest(b *testing.B) {
+	body := string(marshal(wire.ChatRequest{Model: "m", Messages: []wire.Message{user(strings.Repeat("harbor ", 18_000))}}))
+	s := New(Config{ModelName: "m"}, &lockstep{step: tick})
+	defer s.Close()
+	b.ReportAllocs()
+	for b.Loop() {
+		r := httptest.NewRequest("POST", "/v1/chat/completions", io.NopCloser(strings.NewReader(body)))
+		var req wire.ChatRequest
+		if refusal := readJSON(nil, r, &req); refusal != nil {
+			b.Fatal(refusal.message)
+		}
+		if _, refusal := s.plan(req); refusal != nil {
+			b.Fatal(refusal.message)
+		}
+	}
+}

@@ -1,0 +1,99 @@
+// Package mockserver serves a simulated engine as an OpenAI-compatible HTTP server, in real time.
+package mockserver
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"time"
+
+	"kneefinder/simulation/engine"
+)
+
+// Engine is what answers: one simulated engine, or several behind a router. The server calls it from one goroutine at a time,
+// with instants that never go back; telling the sink must not block, nor may the sink be told of instants yet to come.
+type Engine interface {
+	Submit(at time.Duration, r engine.Request)
+	Abort(at time.Duration, id uint64)
+	Next() (at time.Duration, ok bool)
+	AdvanceTo(at time.Duration, sink engine.Sink)
+	Stats() engine.Stats
+	FlushCache() bool
+}
+
+// Kind is the server that is imitated where the two differ.
+type Kind string
+
+// The kinds. They differ in who owns the model in /v1/models, and in when the headers of a stream are sent: SGLang sends
+// them with the first token, vLLM as soon as it has read the request.
+const (
+	SGLang Kind = "sglang"
+	VLLM   Kind = "vllm"
+)
+
+// Config is how the server presents its engine. The zero value works.
+type Config struct {
+	Kind          Kind   // "" is SGLang
+	ModelName     string // the name requests must ask for; "" is "kneemock"
+	ContextLimit  int    // tokens of prompt and completion together that a request may have; 0 is no limit
+	NoCacheReport bool   // leave cached tokens out of usage, as servers started without a cache report do
+	Version       string // of kneemock; "" is "dev"
+
+	// What /server_info tells of the engine beside what Stats knows.
+	ModelPath      string // the model behind the name; "" is ModelName
+	GPU            string
+	ChunkedPrefill int     // tokens of prompt in one step
+	MemFraction    float64 // of GPU memory for weights and cache
+
+	// Now tells the engine's instants and runs at the pace of the wall; nil is the time since New. Now never goes back.
+	Now func() time.Duration
+}
+
+// Server answers requests with its engine's tokens at its engine's instants. Its methods may be called by many goroutines.
+type Server struct {
+	cfg     Config
+	driver  *driver
+	created int64 // Unix seconds: what the model list and every answer give as their date
+}
+
+// New is a server of the engine, which is the server's own from then on. Close ends it. A Kind that does not exist panics.
+func New(cfg Config, eng Engine) *Server {
+	cfg.Kind = cmp.Or(cfg.Kind, SGLang)
+	cfg.ModelName = cmp.Or(cfg.ModelName, "kneemock")
+	cfg.ModelPath = cmp.Or(cfg.ModelPath, cfg.ModelName)
+	cfg.Version = cmp.Or(cfg.Version, "dev")
+	if cfg.Kind != SGLang && cfg.Kind != VLLM {
+		panic(fmt.Sprintf("mockserver: kind %q is neither %q nor %q", cfg.Kind, SGLang, VLLM))
+	}
+	start := time.Now()
+	if cfg.Now == nil {
+		cfg.Now = func() time.Duration { return time.Since(start) }
+	}
+	return &Server{cfg: cfg, driver: newDriver(cfg.Now, eng), created: start.Unix()}
+}
+
+// Close stops the engine's clock: answers in progress end with an error, later requests are refused. To let answers end in
+// their own time, shut the http.Server down first.
+func (s *Server) Close() { s.driver.close() }
+
+// Stats is what the engine has counted since it began.
+func (s *Server) Stats() engine.Stats { return s.driver.stats() }
+
+// Handler serves chat completions, streamed or whole, and the small endpoints that clients ask before and between runs.
+func (s *Server) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v1/chat/completions", s.chat)
+	mux.HandleFunc("POST /tokenize", s.tokenize)
+	mux.HandleFunc("GET /v1/models", s.models)
+	mux.HandleFunc("GET /health", s.health)
+	mux.HandleFunc("GET /version", s.version)
+	mux.HandleFunc("GET /server_info", s.info)
+	mux.HandleFunc("GET /get_server_info", s.info) // SGLang's older name
+	mux.HandleFunc("GET /flush_cache", s.flushCache)
+	mux.HandleFunc("POST /flush_cache", s.flushCache)
+	mux.HandleFunc("POST /reset_prefix_cache", s.flushCache) // vLLM's name
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Server", "kneemock/"+s.cfg.Version)
+		mux.ServeHTTP(w, r)
+	})
+}

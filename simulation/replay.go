@@ -1,0 +1,63 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"sort"
+
+	"kneefinder/clock"
+	"kneefinder/generator"
+	"kneefinder/generator/workload"
+	"kneefinder/measurement"
+)
+
+// Replay sends the turns of a recorded run to another endpoint at the very instants at which they were sent, and returns
+// what became of them, in the order of (call, turn). The prompts are drawn again from the script; a turn whose predecessor
+// is still being answered waits for it. It must run in a process of clk.
+func Replay(ctx context.Context, clk clock.Clock, to generator.Endpoint, script workload.Script, outputTokens int, recorded []measurement.Turn) []measurement.Turn {
+	calls := map[int][]measurement.Turn{}
+	for _, t := range recorded {
+		if t.Sent >= 0 {
+			calls[t.Call] = append(calls[t.Call], t)
+		}
+	}
+	var order []int
+	for call, turns := range calls {
+		sort.Slice(turns, func(i, j int) bool { return turns[i].Turn < turns[j].Turn })
+		order = append(order, call)
+	}
+	sort.Ints(order)
+	var out []measurement.Turn
+	open := len(order)
+	done := clk.NewEvent()
+	if open == 0 {
+		done.Set()
+	}
+	for _, call := range order {
+		clk.Go(fmt.Sprint("call ", call), func() {
+			prompt := script.Open(call)
+			for i, was := range calls[call] {
+				if clk.SleepUntil(ctx, was.Sent) != nil {
+					break
+				}
+				req := generator.Request{Step: was.Step, Call: call, Turn: was.Turn, Prompt: prompt, MaxTokens: outputTokens, Last: i == len(calls[call])-1}
+				if was.Turn == 1 {
+					req.MaxTokens = 1
+				}
+				r := to.Do(ctx, req)
+				r.Turn.Step, r.Turn.Call, r.Turn.Turn, r.Turn.Due, r.Turn.Held = was.Step, call, was.Turn, was.Due, was.Held
+				out = append(out, r.Turn)
+				prompt = script.Next(prompt, call, was.Turn, r.Content)
+			}
+			if open--; open == 0 {
+				done.Set()
+			}
+		})
+	}
+	_ = done.Wait(ctx)
+	sort.Slice(out, func(i, j int) bool {
+		a, b := out[i], out[j]
+		return a.Call < b.Call || a.Call == b.Call && a.Turn < b.Turn
+	})
+	return out
+}
