@@ -22,13 +22,13 @@ import (
 // Chart draws a run as a PNG: P95 TTFT over the load on log axes with its interval and the SLO, the cache hit rate below it,
 // and the SLO knee and the curvature knee through both.
 func Chart(w io.Writer, r measurement.Results) error {
-	if err := drawable(r); err != nil {
-		return err
-	}
 	top, bottom := panels(2, r)
 	steps := byRate(r.Steps)
 	curve := waits(steps, colorData)
 	top.Add(curve)
+	if len(curve.steps) == 0 {
+		top.Add(&notice{"no step has measured turns"})
+	}
 	legend := curve.legend()
 	var names []plot.Plotter // drawn last
 	for _, l := range limits([]measurement.Results{r}) {
@@ -37,7 +37,7 @@ func Chart(w io.Writer, r measurement.Results) error {
 	}
 	hits, known := hitCurve(steps, colorData, draw.CircleGlyph{})
 	bottom.Add(hits...)
-	if !known {
+	if !known && len(curve.steps) > 0 {
 		bottom.Add(&notice{"the server did not say how many tokens were cached"})
 	}
 	row, at := 0, map[float64]int{}
@@ -67,8 +67,8 @@ func Chart(w io.Writer, r measurement.Results) error {
 
 // ChartCompare draws the same for several runs in one picture, a colour each, with their SLO knees.
 func ChartCompare(w io.Writer, rs []measurement.Results) error {
-	if err := drawable(rs...); err != nil {
-		return err
+	if len(rs) == 0 {
+		return fmt.Errorf("draw chart: no results")
 	}
 	rows := len(rs)
 	if rows > maxNames {
@@ -147,19 +147,6 @@ func style(size vg.Length, c color.Color) text.Style {
 	return text.Style{Color: c, Font: sans(size), Handler: plot.DefaultTextHandler}
 }
 
-// drawable says why there is nothing to draw.
-func drawable(rs ...measurement.Results) error {
-	if len(rs) == 0 {
-		return fmt.Errorf("draw chart: no results")
-	}
-	for _, r := range rs {
-		if len(measuredRates(r)) == 0 {
-			return fmt.Errorf("draw chart of %s: no step at a rate above 0 has measured turns", r.Label)
-		}
-	}
-	return nil
-}
-
 // measuredRates are the rates of the steps that can stand on a log axis.
 func measuredRates(r measurement.Results) []float64 {
 	var out []float64
@@ -216,6 +203,9 @@ func panels(names int, rs ...measurement.Results) (top, bottom *plot.Plot) {
 	}
 	if y1 == 0 {
 		y0, y1 = 1, 1000
+	}
+	if x1 == 0 {
+		x0, x1 = .1, 1
 	}
 	margin := max(math.Pow(x1/x0, .04), 1.02)
 	if x0 == x1 {
@@ -302,6 +292,7 @@ func render(w io.Writer, head []string, legend []entry, top, bottom *plot.Plot) 
 		if i == 0 {
 			s = style(vg.Points(14), color.Black)
 		}
+		s = fit(s, line, c.Max.X-c.Min.X)
 		s.YAlign = text.YTop
 		c.FillText(s, vg.Point{X: c.Min.X, Y: c.Max.Y}, line)
 		c.Max.Y -= s.Height(line) + vg.Points(5)
@@ -333,13 +324,22 @@ func render(w io.Writer, head []string, legend []entry, top, bottom *plot.Plot) 
 	return nil
 }
 
+// fit makes a text smaller until it is no wider than so much.
+func fit(s text.Style, label string, width vg.Length) text.Style {
+	if w := s.Width(label); w > width {
+		s.Font.Size *= width / w
+	}
+	return s
+}
+
 // drawLegend lets the entries flow from left to right under the head and returns where the legend ends.
 func drawLegend(c draw.Canvas, legend []entry) (bottom vg.Length) {
-	s := style(vg.Points(11), color.Black)
-	s.YAlign = text.YCenter
+	plain := style(vg.Points(11), color.Black)
+	plain.YAlign = text.YCenter
 	thumb, gap, height := vg.Points(26), vg.Points(6), vg.Points(17)
 	x, y := c.Min.X, c.Max.Y
 	for _, e := range legend {
+		s := fit(plain, e.label, c.Max.X-c.Min.X-thumb-gap)
 		width := thumb + gap + s.Width(e.label) + 3*gap
 		if x > c.Min.X && x+width > c.Max.X+3*gap {
 			x, y = c.Min.X, y-height

@@ -20,7 +20,7 @@ const (
 // the range (Satopää, Albrecht, Irwin, Raghavan 2011, "Finding a Kneedle in a Haystack", offline, without the smoothing
 // spline). Both axes are scaled to 0..1 and both are mirrored where the shape asks for it, so that uneven spacing in x does no
 // harm. Of the local maxima the paper takes the first; on a latency curve, which is walked from high load to low, that is the
-// unsafe end, so the largest is taken here: it is the point farthest below the chord.
+// unsafe end, so the largest is taken here: it is the point farthest below the chord, of several the one at the lowest load.
 // ok is false for fewer than five points, for a flat or straight curve, and for one that bends the other way.
 func Kneedle(x, y []float64, shape Shape) (knee int, ok bool) {
 	if len(x) < 5 {
@@ -56,8 +56,12 @@ func kneedle(x, y []float64, shape Shape) (knee int, height float64) {
 			d[i] = yn - (1 - xn)
 		}
 	}
+	tie := straight // points as high as each other: the later one in the paper's walk, which goes down in x where x is mirrored
+	if shape == ConcaveIncreasing || shape == ConvexDecreasing {
+		tie = -straight
+	}
 	for i := 1; i < n-1; i++ {
-		if d[i] >= d[i-1] && d[i] >= d[i+1] && d[i] > max(height, straight) {
+		if d[i] >= d[i-1]-straight && d[i] >= d[i+1]-straight && d[i] > straight && (height == 0 || d[i] > height+tie) {
 			knee, height = i, d[i]
 		}
 	}

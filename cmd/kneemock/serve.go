@@ -1,60 +1,92 @@
 package main
 
 import (
+	"context"
 	"fmt"
-	"strings"
+	"log"
+	"net"
+	"net/http"
+	"time"
 
+	"kneefinder/cmd/internal/cli"
+	"kneefinder/cmd/internal/recipe"
 	"kneefinder/simulation/engine"
 	"kneefinder/simulation/mockserver"
 )
 
-// serve is the command's flags. Zeros leave a choice to the engine.
+// serve is the command kneemock serve.
 type serve struct {
-	Model  string `default:"gemma-4-12b" help:"The model: ${models}."`
-	GPU    string `default:"l40s" name:"gpu" help:"The GPU: ${gpus}."`
-	Listen string `default:"127.0.0.1:30000" placeholder:"HOST:PORT" help:"The address to serve on; port 0 takes a free one."`
-	Kind   string `default:"sglang" help:"The server to imitate where they differ: sglang or vllm."`
-
-	KVTokens       int     `name:"kv-tokens" placeholder:"N" help:"Size of the KV pool in tokens (default: what the GPU's memory leaves)."`
-	ChunkedPrefill int     `placeholder:"N" help:"Prompt tokens computed in one step (default: SGLang's for the GPU's memory)."`
-	MemFraction    float64 `placeholder:"F" help:"Part of the GPU's memory for weights and KV pool (default: 0.88)."`
-	ContextLength  int     `placeholder:"N" help:"Tokens of prompt and answer together (default: the model's)."`
-
-	ServedModelName string `placeholder:"NAME" help:"The model name that requests must give (default: the model's)."`
-	NoCacheReport   bool   `help:"Leave cached tokens out of usage, as servers started without a cache report do."`
+	recipe.Recipe   `embed:""`
+	Listen          string `help:"The address to serve on; port 0 takes a free one." default:"127.0.0.1:30000" group:"endpoint"`
+	Kind            string `help:"The server to imitate where they differ: sglang or vllm." default:"sglang" group:"endpoint"`
+	ServedModelName string `help:"The model name that requests must give. By default the model's." placeholder:"NAME" group:"endpoint"`
+	NoCacheReport   bool   `help:"Leave cached tokens out of usage, as servers started without a cache report do." group:"endpoint"`
 }
 
-// engine builds what the flags describe.
-func (s *serve) engine() (*engine.Engine, mockserver.Config, error) {
-	none := mockserver.Config{}
-	model, ok := engine.ModelByName(s.Model)
-	if !ok {
-		return nil, none, fmt.Errorf("--model: %q is not known; there are %s", s.Model, list(engine.ModelNames()))
-	}
-	gpu, ok := engine.GPUByName(s.GPU)
-	if !ok {
-		return nil, none, fmt.Errorf("--gpu: %q is not known; there are %s", s.GPU, list(engine.GPUNames()))
+// drain is how long answers in progress may go on after a signal.
+const drain = 5 * time.Second
+
+// Run serves until ctx ends and the server has stopped.
+func (s *serve) Run(ctx context.Context, std streams) error {
+	cfg, err := s.Recipe.Engine("")
+	if err != nil {
+		return cli.Usage("%w", err)
 	}
 	kind := mockserver.Kind(s.Kind)
 	if kind != mockserver.SGLang && kind != mockserver.VLLM {
-		return nil, none, fmt.Errorf("--kind: %q is neither %s nor %s", s.Kind, mockserver.SGLang, mockserver.VLLM)
+		return cli.Usage("--kind %q is neither %s nor %s", s.Kind, mockserver.SGLang, mockserver.VLLM)
 	}
-	c := engine.Config{Model: model, GPU: gpu, Recipe: engine.Recipe{
-		ChunkedPrefill: s.ChunkedPrefill, MemFraction: s.MemFraction, KVTokens: s.KVTokens, ContextLimit: s.ContextLength,
-	}}
-	e, err := engine.New(c)
+	eng, err := engine.New(cfg)
 	if err != nil {
-		return nil, none, err
+		return err
 	}
-	c = c.Filled()
+	l, err := net.Listen("tcp", s.Listen)
+	if err != nil {
+		return fmt.Errorf("%w (choose another address with --listen)", err)
+	}
 	name := s.ServedModelName
 	if name == "" {
-		name = s.Model
+		name = cfg.Model.Name
 	}
-	return e, mockserver.Config{
-		Kind: kind, ModelName: name, ContextLimit: c.Recipe.ContextLimit, NoCacheReport: s.NoCacheReport, Version: version(),
-		ModelPath: s.Model, GPU: gpu.Name, ChunkedPrefill: c.Recipe.ChunkedPrefill, MemFraction: c.Recipe.MemFraction,
-	}, nil
+	cfg = cfg.Filled()
+	mock := mockserver.New(mockserver.Config{
+		Kind: kind, ModelName: name, ContextLimit: cfg.Recipe.ContextLimit, NoCacheReport: s.NoCacheReport, Version: cli.Version,
+		ModelPath: cfg.Model.Name, GPU: cfg.GPU.Name, ChunkedPrefill: cfg.Recipe.ChunkedPrefill, MemFraction: cfg.Recipe.MemFraction,
+	}, eng)
+	hs := &http.Server{
+		Handler:           mock.Handler(),
+		ReadHeaderTimeout: 10 * time.Second,
+		ErrorLog:          log.New(std.err, "kneemock: ", 0),
+	}
+	served := make(chan error, 1)
+	go func() { served <- hs.Serve(l) }()
+
+	url := "http://" + l.Addr().String()
+	fmt.Fprintf(std.out, "kneemock: %s serves %s on %s as %s, KV pool %d tokens; try: kneeload validate --base-url %s\n",
+		url, name, cfg.GPU.Name, kind, mock.Stats().KVPoolTokens, url)
+	select {
+	case err := <-served:
+		mock.Close()
+		return err
+	case <-ctx.Done():
+	}
+	shutDown(hs, mock)
+	<-served
+	return nil
 }
 
-func list(names []string) string { return strings.Join(names, ", ") }
+// shutDown lets answers in progress end, then cuts them short.
+func shutDown(hs *http.Server, mock *mockserver.Server) {
+	ctx, cancel := context.WithTimeout(context.Background(), drain)
+	defer cancel()
+	err := hs.Shutdown(ctx)
+	mock.Close()
+	if err == nil {
+		return
+	}
+	ctx, cancel = context.WithTimeout(context.Background(), time.Second) // for the errors that Close makes them say
+	defer cancel()
+	if hs.Shutdown(ctx) != nil {
+		hs.Close()
+	}
+}

@@ -18,6 +18,7 @@ import (
 
 	"kneefinder/analysis"
 	"kneefinder/cmd/internal/cli"
+	"kneefinder/cmd/internal/recipe"
 	"kneefinder/generator"
 	"kneefinder/measurement"
 	"kneefinder/simulation"
@@ -33,7 +34,7 @@ func main() { cli.Main(run) }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	var c commands
-	cmd, done, err := cli.Parse(&c, "kneesim", "Predict the load that an LLM endpoint carries, without the endpoint.\n\nExample: kneesim simulate --preset l40s", args, stdout, stderr)
+	cmd, done, err := cli.Parse(&c, "kneesim", "Predict the load that an LLM endpoint carries, without the endpoint.\n\nExample: kneesim simulate --preset l40s", args, stdout, stderr, recipe.Vars())
 	if done || err != nil {
 		return err
 	}
@@ -45,10 +46,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 type streams struct{ out, err io.Writer }
 
 type simulate struct {
-	cli.Workload `embed:""`
-	cli.Output   `embed:""`
-	cli.Recipe   `embed:""`
-	Replay       string `help:"Send the turns of this turn log at the instants at which they were sent, instead of a sweep." type:"existingfile" placeholder:"LOG" group:"workload"`
+	cli.Workload  `embed:""`
+	cli.Output    `embed:""`
+	recipe.Recipe `embed:""`
+	Replay        string `help:"Send the turns of this turn log at the instants at which they were sent, instead of a sweep." type:"existingfile" placeholder:"LOG" group:"workload"`
 }
 
 // simCalls is how many calls a simulated step waits for: virtual time costs nothing.
@@ -88,7 +89,7 @@ func (s *simulate) Run(ctx context.Context, std streams) error {
 	clk, endpoint := simulation.NewRun(eng, gen.Script.Lexicon, generator.Limits{})
 	progress := cli.NewProgress(std.err)
 	progress.Brief = true
-	known := cli.EngineInfo(cfg)
+	known := recipe.EngineInfo(cfg)
 	known.Calibration = &cal
 	sweep := cli.Sweep{Flags: &s.Workload, Generator: gen, Endpoint: endpoint, Clock: clk, Files: files, Log: log, RawITL: s.RawITL,
 		Progress: progress, Sample: sampler(clk, eng),

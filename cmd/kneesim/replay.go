@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"kneefinder/cmd/internal/cli"
+	"kneefinder/cmd/internal/recipe"
 	"kneefinder/generator"
 	"kneefinder/measurement"
 	"kneefinder/simulation"
@@ -41,10 +42,10 @@ type agreement struct {
 	median, p95 float64 // of the difference, and of its size, ms
 }
 
-// Replay predicts the turns of a log; the engine is the one that the recipe names, by default the preset's of the log.
-func Replay(ctx context.Context, log measurement.Log, recipe cli.Recipe) (agreement, error) {
+// Replay predicts the turns of a log; the engine is the one that the flags name, by default the preset's of the log.
+func Replay(ctx context.Context, log measurement.Log, engineFlags recipe.Recipe) (agreement, error) {
 	c := log.Header.Config
-	cfg, err := recipe.Engine(c.Preset)
+	cfg, err := engineFlags.Engine(c.Preset)
 	if err != nil {
 		return agreement{}, cli.Usage("%w", err)
 	}

@@ -250,7 +250,7 @@ func plainEnough(data []byte) bool {
 	}
 }
 
-// hasKeyInList is whether the event has shapes that only the walker reads: a list of chunks, content in parts, usage in a choice.
+// walkersOwn is whether an event has shapes that only the walker reads: a list of chunks, content in parts, usage in a choice.
 func walkersOwn(v any) bool {
 	chunk, ok := v.(map[string]any)
 	if !ok {

@@ -59,7 +59,7 @@ func (c *Client) Identify(ctx context.Context) (measurement.Engine, error) {
 	c.get(ctx, "/version", &version)
 	e.Version = version.Version
 	for name, v := range info {
-		if v, ok := c.setting(name, v); ok {
+		if v, ok := c.setting(name, v); ok && name != "internal_states" { // which repeats most settings
 			e.Details[name] = v
 		}
 	}

@@ -85,10 +85,10 @@ type turn struct {
 
 	rec      measurement.Turn
 	usage    usage
-	events   int    // of any kind
-	complete bool   // finish_reason or [DONE] came
-	ended    bool   // the outcome is known
-	eof      bool   // no more bytes come
+	events   int  // of any kind
+	complete bool // finish_reason or [DONE] came
+	ended    bool // the outcome is known
+	eof      bool // no more bytes come
 }
 
 func (t *turn) run(ctx context.Context) {

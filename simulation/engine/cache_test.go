@@ -139,7 +139,12 @@ func TestCacheIsLikeANaiveOne(t *testing.T) {
 				}
 				n.see(prefix, true)
 				n.hold(prefix, +1)
+				want := c.unlocked(m)
+				before := c.locked
 				locks = append(locks, lock{c.lock(m), prefix})
+				if got := c.locked - before; got != want {
+					t.Fatalf("lock(%s) locks %d tokens more, foretold %d", prefix, got, want)
+				}
 			},
 			"insert": func(t *rapid.T) { // what an admitted request has computed
 				if len(locks) == 0 {
@@ -233,27 +238,30 @@ func (c *cache) check() error {
 
 // The cases that the list cannot tell: where a window is.
 func TestWindowResidency(t *testing.T) {
-	const window = 4
-	type op struct{ prompt string } // a request that finds, computes and leaves
+	const window, evict = 4, ""
 	for _, row := range []struct {
 		why    string
-		before []string
-		evict  int
+		before []string // prompts that find, compute and leave; or evict
 		prompt string
 		want   int
 	}{
-		{"a leaf's end is resident", []string{"abcdefgh"}, 0, "abcdefghi", 8},
-		{"a match inside a leaf counts", []string{"abcdefgh"}, 0, "abcdeX", 5},
-		{"behind a leaf that was extended, only the new end", []string{"abcdefgh", "abcdefghijkl"}, 0, "abcdefghX", 0},
-		{"the new end", []string{"abcdefgh", "abcdefghijkl"}, 0, "abcdefghijklm", 12},
-		{"a branch is resident", []string{"abcdX", "abcdY"}, 0, "abcdZ", 4},
-		{"a branch whose second leaf was evicted is none", []string{"abcdX", "abcdY"}, 1, "abcdZ", 0},
-		{"a tail that was evicted makes the rest useless", []string{"abcd", "abcdefgh"}, 1, "abcdX", 0},
-		{"the same prompt again leaves one window, at its end", []string{"abcdefgh", "abcdefgh"}, 0, "abcdefgX", 0},
-		{"and that end is usable", []string{"abcdefgh", "abcdefgh"}, 0, "abcdefghX", 8},
+		{"a leaf's end is resident", []string{"abcdefgh"}, "abcdefghi", 8},
+		{"a match inside a leaf counts", []string{"abcdefgh"}, "abcdeX", 5},
+		{"behind a leaf that was extended, only the new end", []string{"abcdefgh", "abcdefghijkl"}, "abcdefghX", 0},
+		{"the new end", []string{"abcdefgh", "abcdefghijkl"}, "abcdefghijklm", 12},
+		{"a branch is resident", []string{"abcdX", "abcdY"}, "abcdZ", 4},
+		{"a branch whose second leaf was evicted is none", []string{"abcdX", "abcdY", evict}, "abcdZ", 0},
+		{"a tail that was evicted makes the rest useless", []string{"abcd", "abcdefgh", evict}, "abcdX", 0},
+		{"until somebody computes it anew", []string{"abcd", "abcdefgh", evict, "abcd"}, "abcdX", 4},
+		{"the same prompt again leaves one window, at its end", []string{"abcdefgh", "abcdefgh"}, "abcdefgX", 0},
+		{"and that end is usable", []string{"abcdefgh", "abcdefgh"}, "abcdefghX", 8},
 	} {
 		c := newCache(window)
 		for _, prompt := range row.before {
+			if prompt == evict {
+				c.evict()
+				continue
+			}
 			seq := tokensOf(prompt)
 			n := c.lock(c.find(seq[:len(seq)-1]))
 			c.unlock(c.insert(n, seq[n.depth:]))
@@ -261,12 +269,22 @@ func TestWindowResidency(t *testing.T) {
 				t.Errorf("%s: %v", row.why, err)
 			}
 		}
-		for range row.evict {
-			c.evict()
-		}
 		if got := c.find(tokensOf(row.prompt)).length; got != row.want {
 			t.Errorf("%s: got a hit of %d, want %d", row.why, got, row.want)
 		}
+	}
+}
+
+// Two requests admitted in one step find the same: the first one's match must not spoil the second's.
+func TestTwoMatchesInsideOneLeaf(t *testing.T) {
+	c := newCache(4)
+	c.unlock(c.insert(c.lock(match{node: c.root}), tokensOf("abcdefgh")))
+	for _, prompt := range []string{"abcdeX", "abcdeY"} {
+		m := c.find(tokensOf(prompt))
+		if m.length != 5 {
+			t.Errorf("%s: got a hit of %d, want 5", prompt, m.length)
+		}
+		c.lock(m)
 	}
 }
 

@@ -165,7 +165,7 @@ func (p *player) stats(names []string) {
 		"running": s.Running, "waiting": s.Waiting, "used": s.KVUsedTokens, "cached": s.KVCachedTokens, "pool": s.KVPoolTokens,
 		"prompt": s.PromptTokens, "hits": s.CachedTokens, "computed": s.ComputedTokens, "generated": s.GeneratedTokens,
 		"evicted": s.EvictedTokens, "retractions": s.Retractions, "length": s.FinishedLength, "refused": s.FinishedRefused,
-		"aborted": s.FinishedAborted, "prefills": s.PrefillSteps, "decodes": s.DecodeSteps, "most": s.MaxRunningSeen,
+		"hitrate": fmt.Sprintf("%.3f", s.CacheHitRate()), "usage": fmt.Sprintf("%.3f", s.Usage()), "aborted": s.FinishedAborted, "prefills": s.PrefillSteps, "decodes": s.DecodeSteps, "most": s.MaxRunningSeen,
 	}
 	for _, name := range names {
 		v, ok := values[name]

@@ -52,17 +52,8 @@ func (e *Engine) begin(kind stepKind, at time.Duration) {
 	e.stats.MaxRunningSeen = max(e.stats.MaxRunningSeen, e.admitted())
 }
 
-// admitted counts the requests that hold memory.
-func (e *Engine) admitted() int {
-	n := len(e.running)
-	if e.step.kind == prefilling {
-		return n + len(e.step.parts) // the chunked one among them
-	}
-	if e.chunked != nil {
-		n++
-	}
-	return n
-}
+// admitted counts the requests that hold memory; between two calls of the driver a chunked one is among the step's parts.
+func (e *Engine) admitted() int { return len(e.running) + len(e.step.parts) }
 
 // dropAborted ends what was aborted before at.
 func (e *Engine) dropAborted(at time.Duration, s Sink) {
@@ -110,7 +101,7 @@ func (e *Engine) gatherPrefill(at time.Duration, s Sink) bool {
 			e.finish(r, at, Finish{Reason: Refused, Detail: why}, s)
 			continue
 		}
-		if len(e.running)+len(e.step.parts) >= e.config.Recipe.MaxRunning {
+		if e.admitted() >= e.config.Recipe.MaxRunning {
 			break
 		}
 		if reserved < 0 {
@@ -124,7 +115,7 @@ func (e *Engine) gatherPrefill(at time.Duration, s Sink) bool {
 		budget -= e.compute(r, budget)
 		reserved += e.expected(r)
 	}
-	if len(e.running)+len(e.step.parts) == 0 && e.waiting.len() > 0 && e.waiting.first().stamp < at {
+	if r := e.waiting.first(); r != nil && r.stamp < at && e.admitted() == 0 {
 		panic("engine: a request that fits the pool was not admitted to an empty engine")
 	}
 	return len(e.step.parts) > 0

@@ -122,6 +122,13 @@ type heard struct {
 
 func (h heard) text() string { return strings.Join(h.words, "") }
 
+func (h heard) cached() int {
+	if h.usage == nil {
+		return 0
+	}
+	return *h.usage.PromptTokensDetails.CachedTokens
+}
+
 // chat streams one turn.
 func (c *client) chat(ctx context.Context, id turn, maxTokens int, messages ...wire.Message) (h heard) {
 	body := marshal(wire.ChatRequest{

@@ -1,8 +1,11 @@
 package mockserver
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -17,13 +20,12 @@ import (
 // calls is a small load on the demo engine: calls that come at the given instants (several at one), speak turns turns with
 // gap between the end of one and the start of the next, and send their whole history each time.
 type calls struct {
-	at       []time.Duration
-	turns    int
-	gap      time.Duration
-	tokens   int
-	opening  int           // words of a call's system message
-	hangUp   time.Duration // when call 0 hangs up; 0 is never
-	flooding int           // calls that send one turn, all of it the same words
+	at      []time.Duration
+	turns   int
+	gap     time.Duration
+	tokens  int
+	opening int           // words of a call's system message
+	hangUp  time.Duration // when call 0 hangs up, in its first turn; 0 is never
 }
 
 func (c calls) opened(call int) []wire.Message {
@@ -39,7 +41,7 @@ func (c calls) says(turn int) wire.Message {
 }
 
 // direct is what the engine tells when it is driven by hand, from instant to instant.
-func (c calls) direct(eng Engine) map[turn][]time.Duration {
+func (c calls) direct(eng Engine) map[turn]told {
 	r := record(eng)
 	d := &hand{calls: c, rec: r, turn: map[uint64]turn{}, history: map[int][]wire.Message{}, due: map[turn]time.Duration{}}
 	for call, at := range c.at {
@@ -57,7 +59,8 @@ func (c calls) direct(eng Engine) map[turn][]time.Duration {
 			at, ok = hang, true
 		}
 		if !ok {
-			return r.tokens
+			d.forgetUnheard()
+			return r.told
 		}
 		r.AdvanceTo(at, d)
 		d.act(at)
@@ -90,6 +93,15 @@ func (d *hand) act(at time.Duration) {
 	}
 }
 
+// forgetUnheard drops the tokens that came after their client had hung up: the engine ends a request with its step.
+func (d *hand) forgetUnheard() {
+	first := turn{0, 1}
+	if t := d.rec.told[first]; d.hungUp {
+		t.Tokens = slices.DeleteFunc(t.Tokens, func(at time.Duration) bool { return at > d.hangUp })
+		d.rec.told[first] = t
+	}
+}
+
 func (d *hand) Admitted(uint64, time.Duration, int) {}
 func (d *hand) Tokens(uint64, time.Duration, int)   {}
 func (d *hand) Finished(id uint64, at time.Duration, f engine.Finish) {
@@ -104,10 +116,10 @@ func (d *hand) Finished(id uint64, at time.Duration, f engine.Finish) {
 }
 
 // overWire is what clients hear when the same load comes over HTTP.
-func (c calls) overWire(cl *client) map[turn][]time.Duration {
+func (c calls) overWire(cl *client) map[turn]told {
 	var mu sync.Mutex
 	var all sync.WaitGroup
-	got := map[turn][]time.Duration{}
+	got := map[turn]told{}
 	for call, at := range c.at {
 		all.Go(func() {
 			time.Sleep(at)
@@ -121,7 +133,7 @@ func (c calls) overWire(cl *client) map[turn][]time.Duration {
 			for k := 1; k <= c.turns; k++ {
 				h := cl.chat(ctx, turn{call, k}, c.tokens, history...)
 				mu.Lock()
-				got[turn{call, k}] = h.at
+				got[turn{call, k}] = told{h.at, h.cached()}
 				mu.Unlock()
 				if ctx.Err() != nil {
 					return
@@ -167,11 +179,12 @@ func TestExact(t *testing.T) {
 					t.Errorf("instants of tokens (-direct +over HTTP):\n%s", diff)
 				}
 			})
-			n := 0
-			for _, tokens := range want {
-				n += len(tokens)
+			tokens, cached := 0, 0
+			for _, told := range want {
+				tokens += len(told.Tokens)
+				cached += told.Cached
 			}
-			t.Logf("%d turns, %d tokens", len(want), n)
+			t.Logf("%d turns, %d tokens, %d cached prompt tokens", len(want), tokens, cached)
 		})
 	}
 }
@@ -197,6 +210,30 @@ func TestAbort(t *testing.T) {
 			if got, want := s.Stats().GeneratedTokens-before, int(after/tick); got != want {
 				t.Errorf("after %v: %d tokens generated, want %d", after, got, want)
 			}
+		}
+	})
+}
+
+// A client that does not read holds up nobody but itself, and what it missed is there when it reads on.
+func TestStalledClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(Config{}, &lockstep{step: tick})
+		c := serve(t, s)
+		body := marshal(wire.ChatRequest{Model: c.model, Messages: []wire.Message{user("hi")}, MaxTokens: 20, Stream: true})
+		resp, err := c.http.Post(c.url+"/v1/chat/completions", "application/json", bytes.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		h := c.chat(t.Context(), turn{}, 5, user("hi"))
+		if diff := cmp.Diff([]time.Duration{2 * tick, 3 * tick, 4 * tick, 5 * tick, 6 * tick}, h.at); diff != "" {
+			t.Errorf("the other client's tokens (-want +got):\n%s", diff)
+		}
+		time.Sleep(30 * tick)
+		before := time.Now()
+		stalled, err := io.ReadAll(resp.Body)
+		if n := bytes.Count(stalled, []byte(`"content":"`)); err != nil || n != 21 || time.Since(before) != 0 {
+			t.Errorf("the stalled client read %d content events of 21 in %v, %v", n, time.Since(before), err)
 		}
 	})
 }

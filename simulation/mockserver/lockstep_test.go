@@ -68,18 +68,24 @@ func (l *lockstep) advance(r *lockstepRequest, at time.Duration, sink engine.Sin
 func (l *lockstep) Stats() engine.Stats { return l.total }
 func (l *lockstep) FlushCache() bool    { return len(l.running) == 0 }
 
-// recorder is an engine that keeps what it told: the instant of each token, by call and turn.
+// recorder is an engine that keeps what it told, by call and turn.
 type recorder struct {
 	Engine
-	sink   engine.Sink
-	turns  map[uint64]turn
-	tokens map[turn][]time.Duration
+	sink  engine.Sink
+	turns map[uint64]turn
+	told  map[turn]told
+}
+
+// told is what there is to tell of one turn.
+type told struct {
+	Tokens []time.Duration // when each came
+	Cached int             // prompt tokens, when it has run to its end
 }
 
 type turn struct{ call, turn int }
 
 func record(e Engine) *recorder {
-	return &recorder{Engine: e, turns: map[uint64]turn{}, tokens: map[turn][]time.Duration{}}
+	return &recorder{Engine: e, turns: map[uint64]turn{}, told: map[turn]told{}}
 }
 
 func (r *recorder) Submit(at time.Duration, q engine.Request) {
@@ -95,10 +101,18 @@ func (r *recorder) AdvanceTo(at time.Duration, sink engine.Sink) {
 func (r *recorder) Admitted(id uint64, at time.Duration, cached int) { r.sink.Admitted(id, at, cached) }
 
 func (r *recorder) Tokens(id uint64, at time.Duration, n int) {
+	t := r.told[r.turns[id]]
 	for range n {
-		r.tokens[r.turns[id]] = append(r.tokens[r.turns[id]], at)
+		t.Tokens = append(t.Tokens, at)
 	}
+	r.told[r.turns[id]] = t
 	r.sink.Tokens(id, at, n)
 }
 
-func (r *recorder) Finished(id uint64, at time.Duration, f engine.Finish) { r.sink.Finished(id, at, f) }
+func (r *recorder) Finished(id uint64, at time.Duration, f engine.Finish) {
+	if t := r.told[r.turns[id]]; f.Reason == engine.Length {
+		t.Cached = f.CachedTokens
+		r.told[r.turns[id]] = t
+	}
+	r.sink.Finished(id, at, f)
+}

@@ -82,7 +82,7 @@ func paced(t testing.TB, streams, tokens int) (late [][]time.Duration) {
 	s.Stats() // what the recorder has is ours after the server's lock
 	late = make([][]time.Duration, tokens)
 	for i, h := range got {
-		due := rec.tokens[turn{i, 1}]
+		due := rec.told[turn{i, 1}].Tokens
 		if h.err != nil || len(h.at) != tokens || len(due) != tokens {
 			t.Fatalf("stream %d: %d tokens of %d, %v", i, len(h.at), len(due), h.err)
 		}

@@ -64,3 +64,6 @@ func (f Files) Finish() (measurement.Results, error) {
 	}
 	return r, nil
 }
+
+// RemoveLog takes back the turn log of a run that never began, so that its label stays free.
+func (f Files) RemoveLog() { _ = os.Remove(f.Log) }

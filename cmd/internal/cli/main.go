@@ -7,12 +7,9 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
-
-	"kneefinder/simulation/engine"
 )
 
 // Version is set when a release is built.
@@ -30,15 +27,14 @@ func Main(run func(ctx context.Context, args []string, stdout, stderr io.Writer)
 }
 
 // Parse reads args into grammar and returns what to run; done is true when help or the version was asked for and printed.
-func Parse(grammar any, name, description string, args []string, stdout, stderr io.Writer) (cmd *kong.Context, done bool, err error) {
+func Parse(grammar any, name, description string, args []string, stdout, stderr io.Writer, options ...kong.Option) (cmd *kong.Context, done bool, err error) {
 	exited := false
-	parser, err := kong.New(grammar, kong.Name(name), kong.Description(description), kong.UsageOnError(), kong.Writers(stdout, stderr),
-		kong.Exit(func(int) { exited = true }), kong.Vars{"version": name + " " + Version, "presets": PresetNames,
-			"models": strings.Join(engine.ModelNames(), ", "), "gpus": strings.Join(engine.GPUNames(), ", ")},
+	parser, err := kong.New(grammar, append(options, kong.Name(name), kong.Description(description), kong.UsageOnError(), kong.Writers(stdout, stderr),
+		kong.Exit(func(int) { exited = true }), kong.Vars{"version": name + " " + Version, "presets": PresetNames},
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
 		kong.ExplicitGroups([]kong.Group{
 			{Key: "workload", Title: "What callers do"}, {Key: "steps", Title: "Steps"}, {Key: "endpoint", Title: "The endpoint"},
-			{Key: "recipe", Title: "The simulated engine"}, {Key: "output", Title: "Files"}}))
+			{Key: "recipe", Title: "The simulated engine"}, {Key: "output", Title: "Files"}}))...)
 	if err != nil {
 		panic(err) // the grammar is ours
 	}

@@ -1,8 +1,11 @@
-package cli
+// Package recipe is the flags of an engine model, for the commands that simulate one.
+package recipe
 
 import (
 	"fmt"
 	"strings"
+
+	"github.com/alecthomas/kong"
 
 	"kneefinder/measurement"
 	"kneefinder/simulation/engine"
@@ -42,6 +45,11 @@ func (r Recipe) Engine(preset string) (engine.Config, error) {
 	c := engine.Config{Model: m, GPU: g, Recipe: engine.Recipe{ChunkedPrefill: r.ChunkedPrefill, MaxRunning: r.MaxRunning,
 		MemFraction: r.MemFraction, KVTokens: r.KVTokens, ContextLimit: r.ContextLength}}
 	return c, c.Validate()
+}
+
+// Vars are the names that the flags' help texts show.
+func Vars() kong.Vars {
+	return kong.Vars{"models": strings.Join(engine.ModelNames(), ", "), "gpus": strings.Join(engine.GPUNames(), ", ")}
 }
 
 // EngineInfo describes an engine model for the files.

@@ -1,0 +1,160 @@
+// Kneeanalyze finds the knee of a load curve in files, without an endpoint: it reads what kneeload and kneesim wrote and says
+// again, or for the first time after a run that was cut, how much load was good enough, and why no more.
+//
+//	kneeanalyze knee results/L40S.turns.jsonl
+//	kneeanalyze knee results/L40S.turns.jsonl -o L40S.png
+//	kneeanalyze knee results/L40S.json --json
+//	kneeanalyze compare results/L40S.json results/H100.json -o compare.png
+//
+// knee takes turn logs (.turns.jsonl), which it analyses anew, and results (.json), which it shows as they are; analysing a
+// run's turn log gives the figures of its results. It prints the steps as a table, then a few sentences on each knee:
+//
+//   - The SLO knee is the largest rate that meets the objectives below the first that does not: the number to provision against.
+//     The interpolated rate beside it is where the curve itself crosses the limit, with a 95 % interval where it has one.
+//   - The curvature knee is the elbow of P95 TTFT over the load (Kneedle), wherever the limit is.
+//   - Saturation is where the server no longer completes what arrives.
+//
+// A step is undecided when something about it is doubtful and its objectives hold: the flags say what. compare prints the knees
+// of several runs side by side, and which settings of their workloads differ.
+//
+// Results go to standard output, everything else to standard error. The exit code is 0 when done, 1 when something failed and
+// 2 for wrong usage.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"kneefinder/analysis"
+	"kneefinder/cmd/internal/cli"
+	"kneefinder/measurement"
+)
+
+type commands struct {
+	Knee    knee    `cmd:"" help:"Find the knee in turn logs and results."`
+	Compare compare `cmd:"" help:"Put the knees of several runs side by side."`
+
+	Version kong.VersionFlag `help:"Print the version."`
+}
+
+const description = `Find the knee of a load curve in files, without an endpoint.
+
+Examples:
+  kneeanalyze knee results/L40S.turns.jsonl -o L40S.png
+  kneeanalyze compare results/L40S.json results/H100.json -o compare.png`
+
+func main() { cli.Main(run) }
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	var c commands
+	cmd, done, err := cli.Parse(&c, "kneeanalyze", description, args, stdout, stderr)
+	if done || err != nil {
+		return err
+	}
+	cmd.BindTo(ctx, (*context.Context)(nil))
+	cmd.Bind(streams{stdout, stderr})
+	return cmd.Run()
+}
+
+type streams struct{ out, err io.Writer }
+
+type knee struct {
+	Files []string `arg:"" name:"file" help:"Turn logs (.turns.jsonl) or results (.json)."`
+	PNG   string   `short:"o" name:"output" placeholder:"PNG" help:"Also draw the curve and its knees into this file; for one FILE."`
+	JSON  bool     `name:"json" help:"Print the results as JSON instead of text, one document a FILE."`
+}
+
+// Help is what knee --help says beyond its flags.
+func (*knee) Help() string {
+	return "A turn log is analysed anew; results are shown as they are.\n\nExamples:\n" +
+		"  kneeanalyze knee results/L40S.turns.jsonl\n  kneeanalyze knee results/L40S.turns.jsonl -o L40S.png\n  kneeanalyze knee results/L40S.json --json"
+}
+
+func (k *knee) Run(ctx context.Context, std streams) error {
+	if k.PNG != "" && len(k.Files) > 1 {
+		return cli.Usage("-o draws one curve and %d files are given: use kneeanalyze compare for one picture of several", len(k.Files))
+	}
+	if err := checkPNG(k.PNG); err != nil {
+		return err
+	}
+	rs, err := readAll(ctx, k.Files)
+	if err != nil {
+		return err
+	}
+	for i, r := range rs {
+		if k.JSON {
+			if err := measurement.WriteResults(std.out, r); err != nil {
+				return err
+			}
+			continue
+		}
+		if i > 0 {
+			fmt.Fprintln(std.out)
+		}
+		analysis.Summary(std.out, r)
+	}
+	return draw(k.PNG, std, func(w io.Writer) error { return analysis.Chart(w, rs[0]) })
+}
+
+type compare struct {
+	Files []string `arg:"" name:"file" help:"Two or more turn logs (.turns.jsonl) or results (.json)."`
+	PNG   string   `short:"o" name:"output" placeholder:"PNG" help:"Also draw the curves over one another into this file."`
+}
+
+// Help is what compare --help says beyond its flags.
+func (*compare) Help() string {
+	return "The first run is the one that the others are measured against.\n\nExample:\n  kneeanalyze compare results/L40S.json results/H100.json -o compare.png"
+}
+
+func (c *compare) Run(ctx context.Context, std streams) error {
+	if len(c.Files) < 2 {
+		return cli.Usage("compare needs at least two files")
+	}
+	if err := checkPNG(c.PNG); err != nil {
+		return err
+	}
+	rs, err := readAll(ctx, c.Files)
+	if err != nil {
+		return err
+	}
+	tellApart(rs, c.Files)
+	analysis.CompareSummary(std.out, rs)
+	return draw(c.PNG, std, func(w io.Writer) error { return analysis.ChartCompare(w, rs) })
+}
+
+// tellApart adds the file to labels that occur twice.
+func tellApart(rs []measurement.Results, paths []string) {
+	seen := map[string]int{}
+	for _, r := range rs {
+		seen[r.Label]++
+	}
+	for i := range rs {
+		if seen[rs[i].Label] > 1 {
+			rs[i].Label += " (" + paths[i] + ")"
+		}
+	}
+}
+
+func checkPNG(path string) error {
+	if path != "" && !strings.EqualFold(filepath.Ext(path), ".png") {
+		return cli.Usage("-o %s: the picture is a PNG; give a name that ends in .png", path)
+	}
+	return nil
+}
+
+// draw writes the picture, if one is wanted, and says so.
+func draw(path string, std streams, chart func(io.Writer) error) error {
+	if path == "" {
+		return nil
+	}
+	if err := measurement.ReplaceFile(path, chart); err != nil {
+		return err
+	}
+	fmt.Fprintf(std.err, "drew %s\n", path)
+	return nil
+}

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"kneefinder/clock"
+	"kneefinder/cmd/internal/cli"
+	"kneefinder/generator"
+	"kneefinder/generator/openai"
+	"kneefinder/measurement"
+)
+
+// endpoint is the flags that say whom to ask.
+type endpoint struct {
+	BaseURL      string      `name:"base-url" help:"The server, with or without /v1." required:"" placeholder:"http://HOST:PORT" group:"endpoint"`
+	Model        string      `help:"Model to ask for; by default the only one that /v1/models lists." placeholder:"NAME" group:"endpoint"`
+	Header       []string    `help:"Header to send with every request; may be repeated." placeholder:"NAME:VALUE" sep:"none" group:"endpoint"`
+	ExtraBody    string      `help:"JSON object merged into every request." placeholder:"JSON" group:"endpoint"`
+	APIKeyFile   string      `name:"api-key-file" help:"File that holds the API key, instead of KNEELOAD_API_KEY or OPENAI_API_KEY." type:"path" placeholder:"FILE" group:"endpoint"`
+	InsecureTLS  bool        `name:"insecure-tls" help:"Accept any certificate." group:"endpoint"`
+	TTFTTimeout  cli.Seconds `name:"ttft-timeout" help:"Longest wait for a first token." default:"60s" group:"endpoint"`
+	IdleTimeout  cli.Seconds `help:"Longest silence within a stream." default:"30s" group:"endpoint"`
+	TotalTimeout cli.Seconds `help:"Longest answer." default:"5m" group:"endpoint"`
+	Nonce        string      `help:"Hexadecimal number that keeps this run's prompts apart from others'; by default random." placeholder:"HEX" group:"endpoint"`
+}
+
+// connected is an endpoint that has answered.
+type connected struct {
+	client *openai.Client
+	engine measurement.Engine
+	clock  *clock.Wall
+	gen    generator.Config // fitted to the server's tokens
+	nonce  uint64
+}
+
+// connect finds the server and the model, measures how long its tokens are, and fits the prompts to it.
+func (e *endpoint) connect(ctx context.Context, c measurement.Config, seed uint64, say func(format string, args ...any)) (*connected, error) {
+	cfg, err := e.config(c)
+	if err != nil {
+		return nil, cli.Usage("%w", err)
+	}
+	gen, err := cli.Generator(c, seed, cfg.Nonce)
+	if err != nil {
+		return nil, cli.Usage("%w", err)
+	}
+	clk := clock.NewWall()
+	if cfg.Model, err = e.model(ctx, cfg, clk, gen.Script.Lexicon); err != nil {
+		return nil, err
+	}
+	client, err := openai.New(cfg, clk, gen.Script.Lexicon)
+	if err != nil {
+		return nil, cli.Usage("%w", err)
+	}
+	known, err := client.Identify(ctx)
+	if err != nil {
+		client.Close()
+		return nil, fmt.Errorf("ask %s what it is: %w", cfg.BaseURL, err)
+	}
+	known.Model, known.Fidelity = cfg.Model, "measured"
+	who := known.Kind
+	if who == "" {
+		who = "a server that does not say what it is"
+	}
+	say("%s %s serves %s at %s", who, known.Version, cfg.Model, cfg.BaseURL)
+	want := generator.Lengths{System: c.SystemPromptTokens, User: c.UserTokens}
+	script, cal, err := generator.Calibrate(ctx, client, gen.Script, want)
+	if err != nil {
+		client.Close()
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, fmt.Errorf("%w\nthe prompt may be too long for the server, or the server in trouble: look at the message, and at --system-prompt-tokens %d", err, c.SystemPromptTokens)
+	}
+	gen.Script = script
+	known.Calibration = &cal
+	say("%.3f tokens a word of %s filler, %.0f for the chat template: %d words make %d tokens", cal.TokensPerWord, c.Language, cal.Overhead,
+		script.SystemWords, c.SystemPromptTokens)
+	return &connected{client: client, engine: known, clock: clk, gen: gen, nonce: cfg.Nonce}, nil
+}
+
+// config is the client's.
+func (e *endpoint) config(c measurement.Config) (openai.Config, error) {
+	cfg := openai.Default()
+	cfg.BaseURL, cfg.Model, cfg.Temperature, cfg.IgnoreEOS, cfg.InsecureTLS = e.BaseURL, e.Model, c.Temperature, c.IgnoreEOS, e.InsecureTLS
+	cfg.Limits = generator.Limits{TTFT: time.Duration(e.TTFTTimeout), Idle: time.Duration(e.IdleTimeout), Total: time.Duration(e.TotalTimeout)}
+	cfg.Nonce = rand.Uint64()
+	if e.Nonce != "" {
+		if _, err := fmt.Sscanf(e.Nonce, "%x", &cfg.Nonce); err != nil {
+			return cfg, fmt.Errorf("--nonce %q is no hexadecimal number", e.Nonce)
+		}
+	}
+	cfg.Header = http.Header{}
+	for _, h := range e.Header {
+		name, value, ok := strings.Cut(h, ":")
+		if !ok || strings.TrimSpace(name) == "" {
+			return cfg, fmt.Errorf("--header: give it as NAME:VALUE") // the value may be a secret: not shown
+		}
+		cfg.Header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
+	}
+	if e.ExtraBody != "" {
+		if err := json.Unmarshal([]byte(e.ExtraBody), &cfg.ExtraBody); err != nil {
+			return cfg, fmt.Errorf("--extra-body is no JSON object: %v", err)
+		}
+	}
+	for _, name := range []string{"OPENAI_API_KEY", "KNEELOAD_API_KEY"} {
+		if key := os.Getenv(name); key != "" {
+			cfg.APIKey = key
+		}
+	}
+	if e.APIKeyFile != "" {
+		b, err := os.ReadFile(e.APIKeyFile)
+		if err != nil {
+			return cfg, fmt.Errorf("--api-key-file: %w", err)
+		}
+		cfg.APIKey = strings.TrimSpace(string(b))
+	}
+	return cfg, cfg.Validate()
+}
+
+// model is the model to ask for: the one wanted if the server lists it, or the only one it lists. A server that lists none
+// is taken at the caller's word.
+func (e *endpoint) model(ctx context.Context, cfg openai.Config, clk *clock.Wall, words openai.Words) (string, error) {
+	client, err := openai.New(cfg, clk, words)
+	if err != nil {
+		return "", cli.Usage("%w", err)
+	}
+	defer client.Close()
+	listing, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	models, err := client.Models(listing)
+	if ctx.Err() != nil {
+		return "", ctx.Err()
+	}
+	if err != nil {
+		return "", fmt.Errorf("ask %s for its models: %w\nis the server up, and is --base-url right?", cfg.BaseURL, err)
+	}
+	var names []string
+	for _, m := range models {
+		names = append(names, m.ID)
+	}
+	switch {
+	case cfg.Model != "" && (len(names) == 0 || slices.Contains(names, cfg.Model)):
+		return cfg.Model, nil
+	case cfg.Model != "":
+		return "", fmt.Errorf("the server does not know the model %q; it serves %s", cfg.Model, strings.Join(names, ", "))
+	case len(names) == 1:
+		return names[0], nil
+	case len(names) == 0:
+		return "", fmt.Errorf("the server lists no model: name one with --model")
+	}
+	return "", fmt.Errorf("the server lists %d models: name one with --model: %s", len(names), strings.Join(names, ", "))
+}

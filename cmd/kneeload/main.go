@@ -1,0 +1,45 @@
+// Kneeload finds the load at which an LLM endpoint stops being good enough. It drives an OpenAI-compatible endpoint with
+// calls that arrive as a Poisson process, times every turn, and names the knee of the curve.
+//
+//	kneeload demo
+//	kneeload validate --base-url http://127.0.0.1:30000 --preset demo
+//	kneeload sweep --base-url http://127.0.0.1:30000 --preset demo --label mock --dry-run
+//	kneeload sweep --base-url http://127.0.0.1:30000 --preset l40s --label L40S
+//	kneeload sweep --base-url http://127.0.0.1:30000 --rates 0.2,0.5,0.8,1 --slo 500ms --label mine
+//
+// An API key is taken from KNEELOAD_API_KEY or OPENAI_API_KEY, or from the file that --api-key-file names.
+package main
+
+import (
+	"context"
+	"io"
+
+	"github.com/alecthomas/kong"
+
+	"kneefinder/cmd/internal/cli"
+)
+
+type commands struct {
+	Demo     demo             `cmd:"" help:"Find the knee of a small engine model inside this process, over real HTTP; needs nothing else."`
+	Validate validate         `cmd:"" help:"Speak one call and prove that its later turns hit the prefix cache."`
+	Sweep    sweep            `cmd:"" help:"Sweep call rates and find the knee."`
+	Version  kong.VersionFlag `help:"Print the version."`
+}
+
+func main() { cli.Main(run) }
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	var c commands
+	cmd, done, err := cli.Parse(&c, "kneeload", "Find the load that an LLM endpoint carries.\n\nExamples:\n  kneeload demo\n"+
+		"  kneeload validate --base-url http://127.0.0.1:30000\n  kneeload sweep --base-url http://127.0.0.1:30000 --preset l40s --label L40S",
+		args, stdout, stderr)
+	if done || err != nil {
+		return err
+	}
+	cmd.BindTo(ctx, (*context.Context)(nil))
+	cmd.Bind(streams{stdout, stderr})
+	return cmd.Run()
+}
+
+// streams are where results and everything else go.
+type streams struct{ out, err io.Writer }

@@ -1,0 +1,154 @@
+package engine
+
+import (
+	"container/heap"
+	"testing"
+	"time"
+)
+
+// BenchmarkDecode is one decode step of 30 running requests of 18,000 tokens.
+func BenchmarkDecode(b *testing.B) {
+	e, err := New(preset(b, "gemma-4-12b", "h100"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	for i := range 30 {
+		prompt := make([]Token, 18000)
+		for n := range prompt {
+			prompt[n] = Token(i*18000 + n)
+		}
+		// More tokens than the benchmark takes, in a pool that never fills.
+		e.Submit(0, Request{ID: uint64(i), Call: i, Prompt: prompt, MaxTokens: 200_000})
+	}
+	e.memory.pool = 1 << 60
+	for e.Stats().DecodeSteps == 0 {
+		next, _ := e.Next()
+		e.AdvanceTo(next, nil)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		next, _ := e.Next()
+		e.AdvanceTo(next, nil)
+		for _, r := range e.running {
+			r.generated = 1 // for ever
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*30), "ns/token")
+}
+
+// conversations is a driver without a generator: calls of four turns of 18,000 tokens and more, a gap between turns.
+type conversations struct {
+	pending turns
+	told    int
+}
+
+type turn struct {
+	at     time.Duration
+	call   int
+	number int
+	prompt []Token
+}
+
+type turns []turn
+
+func (t turns) Len() int { return len(t) }
+func (t turns) Less(i, j int) bool {
+	return t[i].at < t[j].at || t[i].at == t[j].at && t[i].call < t[j].call
+}
+func (t turns) Swap(i, j int) { t[i], t[j] = t[j], t[i] }
+func (t *turns) Push(x any)   { *t = append(*t, x.(turn)) }
+func (t *turns) Pop() any {
+	last := (*t)[len(*t)-1]
+	*t = (*t)[:len(*t)-1]
+	return last
+}
+
+func (c *conversations) Admitted(uint64, time.Duration, int)     {}
+func (c *conversations) Tokens(_ uint64, _ time.Duration, n int) { c.told += n }
+func (c *conversations) Finished(uint64, time.Duration, Finish)  {}
+
+// nextTurn follows the end of a turn by a gap and some words.
+type finisher struct {
+	*conversations
+	open map[uint64]turn
+}
+
+func (f finisher) Finished(id uint64, at time.Duration, _ Finish) {
+	t := f.open[id]
+	delete(f.open, id)
+	if t.number == 4 {
+		return
+	}
+	seed := ReplySeed(t.prompt)
+	for n := range replyLength(t.number) {
+		t.prompt = append(t.prompt, ReplyToken(seed, n))
+	}
+	for n := range 40 {
+		t.prompt = append(t.prompt, Token(1<<30+t.call*1000+n))
+	}
+	t.number++
+	t.at = at + 6*time.Second
+	heap.Push(&f.pending, t)
+}
+
+func replyLength(turn int) int {
+	if turn == 1 {
+		return 1
+	}
+	return 100
+}
+
+// simulate plays that many calls, one every so often, and returns the engine's statistics.
+func simulate(e *Engine, calls int, every time.Duration, words []Token) (Stats, int) {
+	f := finisher{&conversations{}, map[uint64]turn{}}
+	for call := range calls {
+		f.pending = append(f.pending, turn{at: time.Duration(call) * every, call: call, number: 1})
+	}
+	heap.Init(&f.pending)
+	for id := uint64(0); ; {
+		next, busy := e.Next()
+		if len(f.pending) > 0 && (!busy || f.pending[0].at <= next) {
+			t := heap.Pop(&f.pending).(turn)
+			if t.prompt == nil { // a nonce in front, the same words behind
+				t.prompt = append(append(make([]Token, 0, len(words)+600), bos, Token(t.call+1000)), words...)
+			}
+			e.Submit(t.at, Request{ID: id, Call: t.call, Turn: t.number, Prompt: t.prompt, MaxTokens: replyLength(t.number)})
+			f.open[id] = t
+			id++
+			continue
+		}
+		if !busy {
+			return e.Stats(), f.told
+		}
+		e.AdvanceTo(next, f)
+	}
+}
+
+// BenchmarkConversations simulates 500 calls, 2,000 turns, of which all but the first of each call are warm.
+func BenchmarkConversations(b *testing.B) {
+	benchmarkConversations(b, 2500*time.Millisecond)
+}
+
+// BenchmarkOverload is the same with twice the calls that the GPU can prefill: a long queue, and the cache full.
+func BenchmarkOverload(b *testing.B) {
+	benchmarkConversations(b, 300*time.Millisecond)
+}
+
+func benchmarkConversations(b *testing.B, every time.Duration) {
+	words := make([]Token, 18000)
+	for i := range words {
+		words[i] = WordToken(ReplyWord(1, i))
+	}
+	var s Stats
+	b.ReportAllocs()
+	for b.Loop() {
+		e, err := New(preset(b, "gemma-4-12b", "h100"))
+		if err != nil {
+			b.Fatal(err)
+		}
+		s, _ = simulate(e, 500, every, words)
+	}
+	b.ReportMetric(s.CacheHitRate(), "hitrate")
+	b.ReportMetric(float64(s.Retractions), "retractions")
+	b.ReportMetric(float64(s.MaxRunningSeen), "running")
+}

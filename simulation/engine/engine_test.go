@@ -1,0 +1,503 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// Example drives an engine from one event to the next: a cold turn, and the same conversation continued.
+func Example() {
+	model, _ := ModelByName("gemma-4-12b")
+	gpu, _ := GPUByName("l40s")
+	e, err := New(Config{Model: model, GPU: gpu})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	prompt := AppendBOS(nil)
+	prompt = AppendText(AppendOpen(prompt, "system"), strings.Repeat("be brief and kind ", 4500))
+	prompt = AppendOpen(AppendText(AppendOpen(AppendClose(prompt), "user"), "hello"), "assistant")
+	e.Submit(0, Request{ID: 1, Call: 1, Turn: 1, Prompt: prompt, MaxTokens: 1})
+
+	prompt = append(prompt, ReplyToken(ReplySeed(prompt), 0))
+	prompt = AppendOpen(AppendText(AppendOpen(AppendClose(prompt), "user"), "which day is it"), "assistant")
+	e.Submit(5*time.Second, Request{ID: 2, Call: 1, Turn: 2, Prompt: prompt, MaxTokens: 100})
+
+	for at, ok := e.Next(); ok; at, ok = e.Next() {
+		e.AdvanceTo(at, exampleSink{})
+	}
+	// Output:
+	// 1 in at 2ms, 0 cached
+	// 1 out at 2211ms: length, 1 tokens
+	// 2 in at 5002ms, 18013 cached
+	// 2 out at 8353ms: length, 100 tokens
+}
+
+type exampleSink struct{}
+
+func (exampleSink) Admitted(id uint64, at time.Duration, cached int) {
+	fmt.Printf("%d in at %dms, %d cached\n", id, at.Round(time.Millisecond).Milliseconds(), cached)
+}
+func (exampleSink) Tokens(id uint64, at time.Duration, n int) {}
+func (exampleSink) Finished(id uint64, at time.Duration, f Finish) {
+	fmt.Printf("%d out at %dms: %s, %d tokens\n", id, at.Round(time.Millisecond).Milliseconds(), f.Reason, f.CompletionTokens)
+}
+
+// trace writes down everything it is told.
+type trace struct {
+	lines  []string
+	tokens map[uint64]int
+	ends   map[uint64][]Finish
+}
+
+func newTrace() *trace { return &trace{tokens: map[uint64]int{}, ends: map[uint64][]Finish{}} }
+
+func (s *trace) Admitted(id uint64, at time.Duration, cached int) {
+	s.lines = append(s.lines, fmt.Sprintf("%d admitted %d cached %d", at, id, cached))
+}
+func (s *trace) Tokens(id uint64, at time.Duration, n int) {
+	s.lines = append(s.lines, fmt.Sprintf("%d tokens %d %d", at, id, n))
+	s.tokens[id] += n
+}
+func (s *trace) Finished(id uint64, at time.Duration, f Finish) {
+	s.lines = append(s.lines, fmt.Sprintf("%d finished %d %+v", at, id, f))
+	s.ends[id] = append(s.ends[id], f)
+}
+
+// input is something a driver does at an instant.
+type input struct {
+	at      time.Duration
+	abort   bool
+	request Request // or, to abort, its ID
+}
+
+func (in input) apply(e *Engine) {
+	if in.abort {
+		e.Abort(in.at, in.request.ID)
+	} else {
+		e.Submit(in.at, in.request)
+	}
+}
+
+// drawConfig draws a small engine, so that everything that can happen does.
+func drawConfig(t *rapid.T, model Shape, gpu GPU) Config {
+	pool := rapid.IntRange(200, 800).Draw(t, "pool")
+	if model.WindowTokens > 0 {
+		model.WindowTokens = rapid.IntRange(1, 30).Draw(t, "window") // each of its tokens takes as much as 20 others
+		pool += rapid.IntRange(0, 4000).Draw(t, "more pool")
+	}
+	return Config{Model: model, GPU: gpu, Recipe: Recipe{
+		ChunkedPrefill: rapid.IntRange(10, 300).Draw(t, "chunk"),
+		MaxRunning:     rapid.IntRange(1, 8).Draw(t, "running"),
+		KVTokens:       pool,
+		ContextLimit:   rapid.IntRange(300, 1000).Draw(t, "context"),
+	}}
+}
+
+// drawRequest draws a prompt that shares a prefix with others: a few families, each a sequence that grows.
+func drawRequest(t *rapid.T, id uint64, earlier []input) Request {
+	r := Request{
+		ID: id, Call: rapid.IntRange(0, 5).Draw(t, "call"), Turn: rapid.IntRange(1, 3).Draw(t, "turn"),
+		MaxTokens: rapid.IntRange(0, 120).Draw(t, "max"),
+	}
+	family := rapid.IntRange(0, 3).Draw(t, "family")
+	for i := range rapid.IntRange(0, 250).Draw(t, "shared") {
+		r.Prompt = append(r.Prompt, Token(1000*family+i))
+	}
+	if len(earlier) > 0 && rapid.Bool().Draw(t, "continues") {
+		before := earlier[rapid.IntRange(0, len(earlier)-1).Draw(t, "earlier")].request
+		r.Prompt = appendReply(before.Prompt, before.Prompt, min(before.MaxTokens, 50))
+	}
+	for i := range rapid.IntRange(0, 30).Draw(t, "own") {
+		r.Prompt = append(r.Prompt, Token(100_000+1000*int(id)+i))
+	}
+	return r
+}
+
+// However a driver slices time, and on whichever side of AdvanceTo it submits what comes at that very instant, the same
+// happens at the same instants. Meanwhile nothing that is counted is miscounted, and in the end all is told and all is free.
+func TestTimeSlicesDoNotMatter(t *testing.T) {
+	for _, names := range [][2]string{{"demo", "demo"}, {"gemma-4-12b", "l40s"}} {
+		base := preset(t, names[0], names[1])
+		t.Run(names[0], func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				config := drawConfig(t, base.Model, base.GPU)
+				e := mustNew(t, config)
+				var inputs []input
+				told := newTrace()
+				var now time.Duration
+				for id := range uint64(rapid.IntRange(1, 25).Draw(t, "inputs")) {
+					// The next input comes with what the engine does next, or some time after.
+					for range rapid.IntRange(0, 6).Draw(t, "events") {
+						if next, ok := e.Next(); ok {
+							now = next
+							e.AdvanceTo(now, told)
+							e.mustCheck(t)
+						}
+					}
+					at := now
+					if next, ok := e.Next(); ok && rapid.Bool().Draw(t, "coincides") {
+						at = next
+					} else if rapid.Bool().Draw(t, "later") {
+						at += time.Duration(rapid.IntRange(0, 30).Draw(t, "ms")) * time.Millisecond
+					}
+					in := input{at: at}
+					if len(inputs) > 0 && rapid.IntRange(0, 4).Draw(t, "abort") == 0 {
+						in.abort, in.request.ID = true, uint64(rapid.IntRange(0, int(id)).Draw(t, "id"))
+					} else {
+						in.request = drawRequest(t, id, inputs)
+					}
+					in.apply(e) // before AdvanceTo of its instant
+					inputs, now = append(inputs, in), at
+					for next, ok := e.Next(); ok && next < at; next, ok = e.Next() {
+						e.AdvanceTo(next, told)
+					}
+				}
+				for next, ok := e.Next(); ok; next, ok = e.Next() {
+					e.AdvanceTo(next, told)
+					e.mustCheck(t)
+				}
+				mustBeComplete(t, e, inputs, told)
+				want := append(told.lines, fmt.Sprintf("%+v", e.Stats()))
+
+				mustEqual(t, "inputs after AdvanceTo of their instants", want, replay(t, config, func(e *Engine, s Sink) {
+					for _, in := range inputs {
+						e.AdvanceTo(in.at, s)
+						in.apply(e)
+					}
+				}))
+				mustEqual(t, "inputs before AdvanceTo of their instants", want, replay(t, config, func(e *Engine, s Sink) {
+					for _, in := range inputs {
+						in.apply(e)
+						e.AdvanceTo(in.at, s)
+					}
+				}))
+				mustEqual(t, "everything known from the start", want, replay(t, config, func(e *Engine, s Sink) {
+					for _, in := range inputs {
+						in.apply(e)
+					}
+				}))
+				mustEqual(t, "a timer that fires late and often", want, replay(t, config, func(e *Engine, s Sink) {
+					last := time.Duration(0)
+					for _, in := range inputs {
+						for at := last; at < in.at; at += 7 * time.Millisecond {
+							e.AdvanceTo(at, s)
+						}
+						in.apply(e)
+						last = in.at
+					}
+				}))
+			})
+		})
+	}
+}
+
+func mustNew(t rapid.TB, c Config) *Engine {
+	e, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// replay returns all that an engine tells and, last, its statistics.
+func replay(t *rapid.T, c Config, drive func(*Engine, Sink)) []string {
+	e, told := mustNew(t, c), newTrace()
+	drive(e, told)
+	e.AdvanceTo(time.Hour, told)
+	return append(told.lines, fmt.Sprintf("%+v", e.Stats()))
+}
+
+func mustEqual(t *rapid.T, what string, want, got []string) {
+	for i := range max(len(want), len(got)) {
+		w, g := "nothing", "nothing"
+		if i < len(want) {
+			w = want[i]
+		}
+		if i < len(got) {
+			g = got[i]
+		}
+		if w != g {
+			t.Fatalf("%s: event %d: got %q, want %q", what, i, g, w)
+		}
+	}
+}
+
+// mustBeComplete: every request ended, once, with the tokens it was told of; and only the cache holds memory.
+func mustBeComplete(t *rapid.T, e *Engine, inputs []input, told *trace) {
+	all := 0
+	for _, in := range inputs {
+		if in.abort {
+			continue
+		}
+		id := in.request.ID
+		tokens, ends := told.tokens[id], told.ends[id]
+		all += tokens
+		if len(ends) != 1 {
+			t.Fatalf("request %d finished %d times", id, len(ends))
+		}
+		if ends[0].CompletionTokens != tokens {
+			t.Fatalf("request %d was told %d tokens, but %+v", id, tokens, ends[0])
+		}
+		if ends[0].Reason == Length && tokens != in.request.MaxTokens {
+			t.Fatalf("request %d ended with %d tokens of %d", id, tokens, in.request.MaxTokens)
+		}
+	}
+	s := e.Stats()
+	if s.Running != 0 || s.Waiting != 0 || s.KVUsedBytes != 0 || e.memory.private != 0 || e.memory.tails != 0 || e.aborts != 0 {
+		t.Fatalf("when all have ended: %+v, memory %+v, aborts %d", s, e.memory, e.aborts)
+	}
+	if s.CachedTokens > s.PromptTokens || s.GeneratedTokens != all {
+		t.Fatalf("told %d tokens: %+v", all, s)
+	}
+	if s.Retractions == 0 && s.CachedTokens+s.ComputedTokens > s.PromptTokens {
+		t.Fatalf("more cached and computed than prompt tokens, and nothing was retracted: %+v", s)
+	}
+}
+
+// mustCheck recounts memory between two events.
+func (e *Engine) mustCheck(t rapid.TB) {
+	if err := e.cache.check(); err != nil {
+		t.Fatal(err)
+	}
+	holders := slices.Concat(e.running, e.step.parts)
+	private, tails := 0, 0
+	refs := map[*node]int{}
+	for _, r := range holders {
+		private += r.private()
+		tails += min(r.kv, e.memory.size)
+		for n := r.node; n != nil; n = n.parent {
+			refs[n]++
+		}
+	}
+	if private != e.memory.private || tails != e.memory.tails {
+		t.Fatalf("counted %d private and %d tail tokens, recounted %d and %d", e.memory.private, e.memory.tails, private, tails)
+	}
+	for n, want := range refs {
+		if n.refs != want {
+			t.Fatalf("node %d has %d references, %d requests on its path", n.serial, n.refs, want)
+		}
+	}
+	if free := e.memory.free(e.cache); free < 0 {
+		t.Fatalf("%d bytes more than the pool are in use", -free)
+	}
+	if len(holders) > e.config.Recipe.MaxRunning {
+		t.Fatalf("%d requests run, at most %d may", len(holders), e.config.Recipe.MaxRunning)
+	}
+}
+
+func TestShapesMatchPublishedNumbers(t *testing.T) {
+	for _, row := range []struct {
+		model               string
+		params              int64
+		full, windowed      int64 // KV bytes a token
+		perCall             int64 // KV bytes of 18,000 tokens
+		publishedInBillions float64
+	}{
+		{"llama-3.1-8b", 8029995008, 131072, 0, 18000 * 131072, 8.03},
+		{"gemma-3-12b", 11765268480, 65536, 327680, 18000*65536 + 1024*327680, 11.77},
+		{"gemma-4-12b", 11906580480, 16384, 327680, 18000*16384 + 1024*327680, 11.91},
+	} {
+		s, _ := ModelByName(row.model)
+		if got := s.Params(); got != row.params {
+			t.Errorf("%s: got %d parameters, want %d", row.model, got, row.params)
+		}
+		if got := s.FullBytes(); got != row.full {
+			t.Errorf("%s: got %d KV bytes a token, want %d", row.model, got, row.full)
+		}
+		if got := s.WindowBytes(); got != row.windowed {
+			t.Errorf("%s: got %d KV bytes a token in the window, want %d", row.model, got, row.windowed)
+		}
+		if got := s.SequenceBytes(18000); got != row.perCall {
+			t.Errorf("%s: got %d KV bytes for a call, want %d", row.model, got, row.perCall)
+		}
+		if got := float64(s.Params()) / 1e9; fmt.Sprintf("%.2f", got) != fmt.Sprintf("%.2f", row.publishedInBillions) {
+			t.Errorf("%s: got %.2f billion parameters, want %.2f", row.model, got, row.publishedInBillions)
+		}
+	}
+}
+
+// How many calls of 18,420 tokens stay warm: by arithmetic, and by filling an engine and coming back to each call.
+func TestWarmCalls(t *testing.T) {
+	const length = 18420
+	for _, row := range []struct {
+		model, gpu string
+		low, high  float64
+	}{
+		{"gemma-3-12b", "l40s", 10.8, 11.4},
+		{"gemma-3-12b", "h100", 32, 33},
+		{"gemma-4-12b", "l40s", 26, 28},
+		{"gemma-4-12b", "h100", 77, 80},
+	} {
+		c := preset(t, row.model, row.gpu)
+		calls := float64(c.PoolBytes()) / float64(c.Model.SequenceBytes(length))
+		if calls < row.low || calls > row.high {
+			t.Errorf("%s on %s: got room for %.1f calls, want %v to %v", row.model, row.gpu, calls, row.low, row.high)
+		}
+		fit := int(calls)
+		if got := warmCalls(t, c, fit, length); got != fit {
+			t.Errorf("%s on %s: got %d warm calls of %d", row.model, row.gpu, got, fit)
+		}
+		if got := warmCalls(t, c, fit+1, length); got != 0 {
+			t.Errorf("%s on %s: got %d warm calls of %d, want none: each one evicts the next", row.model, row.gpu, got, fit+1)
+		}
+		t.Logf("%s on %s: %.2f calls", row.model, row.gpu, calls)
+	}
+}
+
+// warmCalls sends first turns of that many calls, one after the other, then second turns, and counts hits.
+func warmCalls(t *testing.T, c Config, calls, length int) (hits int) {
+	e := mustNew(t, c)
+	at, id := time.Duration(0), uint64(0)
+	send := func(prompt []Token) int {
+		at, id = at+time.Minute, id+1
+		e.Submit(at, Request{ID: id, Prompt: prompt, MaxTokens: 1})
+		before := e.Stats().CachedTokens
+		e.AdvanceTo(at+time.Minute-1, nil)
+		return e.Stats().CachedTokens - before
+	}
+	prompts := make([][]Token, calls)
+	for i := range prompts {
+		for n := range length {
+			prompts[i] = append(prompts[i], Token(i*length+n))
+		}
+		send(prompts[i])
+	}
+	for _, prompt := range prompts {
+		if cached := send(append(prompt, 1, 2, 3)); cached >= length {
+			hits++
+		} else if cached != 0 {
+			t.Errorf("got a hit of %d tokens, want all or nothing", cached)
+		}
+	}
+	return hits
+}
+
+func TestValidateNamesFieldValueAndRule(t *testing.T) {
+	for _, row := range []struct {
+		change func(*Config)
+		want   string
+	}{
+		{func(c *Config) {}, ""},
+		{func(c *Config) { c.Recipe.ChunkedPrefill = -1 }, "recipe: chunked_prefill is -1, must be at least 1, or 0 for the default"},
+		{func(c *Config) { c.Recipe.MaxRunning = -2 }, "recipe: max_running is -2, must be at least 1, or 0 for the default"},
+		{func(c *Config) { c.Recipe.MemFraction = 1.2 }, "recipe: mem_fraction is 1.2, must be between 0 and 1"},
+		{func(c *Config) { c.Recipe.KVTokens = -5 }, "recipe: kv_tokens is -5, must be at least 2, or 0 for what memory leaves"},
+		{func(c *Config) { c.Recipe.ContextLimit = 1 << 20 },
+			"recipe: context_limit is 1048576, must be at most the 262144 of gemma-4-12b"},
+		{func(c *Config) { c.Recipe.MemFraction = .5 },
+			"recipe does not fit: gemma-4-12b needs 23.8 GB for weights and 2.0 GB for activations, " +
+				"mem_fraction 0.50 of l40s gives 24.2 GB, 1.7 GB too little"},
+		{func(c *Config) { c.Recipe.MemFraction, c.Recipe.KVTokens = .5, 1000 }, ""},
+		{func(c *Config) { c.Model.Hidden = 0 }, `model "gemma-4-12b": hidden is 0, must be at least 1`},
+		{func(c *Config) { c.Model.WindowTokens = 0 },
+			`model "gemma-4-12b": window is 0 tokens in 40 layers of 8 heads of 256, must be all 0 or all at least 1`},
+		{func(c *Config) { c.GPU.Memory = 0 }, `gpu "l40s": memory is 0, must be above 0`},
+		{func(c *Config) { c.GPU.Stream = Curve{{1, 1.1}} },
+			`gpu "l40s": stream: point 0 is {1 1.1}, must have m of at least 1 and a fraction above 0 and at most 1`},
+		{func(c *Config) { c.GPU.Stream = Curve{{4, .5}, {4, .5}} },
+			`gpu "l40s": stream: point 1 is {4 0.5}, must have more m than the one before`},
+		{func(c *Config) { c.GPU.Bandwidth = 0 }, `gpu "l40s": bandwidth is 0, must be above 0`},
+		{func(c *Config) { c.GPU.DecodeAttention.Full = 1.5 },
+			`gpu "l40s": decode_attention.full is 1.5, must be above 0 and at most 1`},
+		{func(c *Config) { c.GPU.GEMM = Curve{{64, .1}, {128, .3}} },
+			`gpu "l40s": gemm: point 1 is {128 0.3}: a fraction grows faster than m, so that more rows would take less time`},
+	} {
+		c := preset(t, "gemma-4-12b", "l40s")
+		row.change(&c)
+		got := ""
+		if _, err := New(c); err != nil {
+			got = err.Error()
+		}
+		if got != row.want {
+			t.Errorf("got  %s\nwant %s", got, row.want)
+		}
+	}
+}
+
+func TestNames(t *testing.T) {
+	if got, want := ModelNames(), []string{"demo", "gemma-3-12b", "gemma-4-12b", "llama-3.1-8b"}; !slices.Equal(got, want) {
+		t.Errorf("models: got %q, want %q", got, want)
+	}
+	if got, want := GPUNames(), []string{"demo", "h100", "l40s"}; !slices.Equal(got, want) {
+		t.Errorf("gpus: got %q, want %q", got, want)
+	}
+	if g, ok := GPUByName("h100-sxm"); !ok || g.Name != "h100" {
+		t.Errorf("h100-sxm: got %q, %v", g.Name, ok)
+	}
+	if _, ok := GPUByName("h1000"); ok {
+		t.Error("h1000: got a GPU")
+	}
+}
+
+// The estimate of what running requests will still write falls while they decode, rises with a retraction, and starts anew when
+// all is done, whether or not the next request is known by then.
+func TestNewTokenRatio(t *testing.T) {
+	config := preset(t, "demo", "demo")
+	config.Recipe.KVTokens = 2000
+	submit := func(e *Engine, at time.Duration, id uint64, max int) {
+		prompt := make([]Token, 100)
+		for i := range prompt {
+			prompt[i] = Token(1000*int(id) + i)
+		}
+		e.Submit(at, Request{ID: id, Prompt: prompt, MaxTokens: max})
+	}
+	near := func(what string, got, want float64) {
+		t.Helper()
+		if got < want-1e-9 || got > want+1e-9 {
+			t.Errorf("%s: got %v, want %v", what, got, want)
+		}
+	}
+	e := mustNew(t, config)
+	submit(e, 0, 1, 1000)
+	for e.Stats().DecodeSteps < 60 {
+		next, _ := e.Next()
+		e.AdvanceTo(next, nil)
+	}
+	near("after a tenth of the steps", e.ratio, .7-.1*(.7-.098))
+
+	at, _ := e.Next()
+	submit(e, at, 2, 1000)
+	for e.Stats().Retractions == 0 {
+		next, _ := e.Next()
+		e.AdvanceTo(next, nil)
+	}
+	left := e.running[0].generated
+	near("after a retraction", e.ratio, float64(left+20)/1000)
+
+	for e.Stats().FinishedLength < 2 {
+		next, _ := e.Next()
+		e.AdvanceTo(next, nil)
+	}
+	near("when all is done", e.ratio, .7)
+
+	submit(e, time.Minute, 3, 700)
+	for e.Stats().DecodeSteps < 2500 && len(e.running) != 1 {
+		next, _ := e.Next()
+		e.AdvanceTo(next, nil)
+	}
+	for len(e.running) > 0 {
+		at, _ = e.Next()
+		if e.running[0].generated == 699 {
+			submit(e, at, 4, 1) // comes as the last token does
+		}
+		e.AdvanceTo(at, nil)
+	}
+	near("when the next one waits already", e.ratio, .7)
+}
+
+func TestSameIDTwicePanics(t *testing.T) {
+	e := mustNew(t, preset(t, "demo", "demo"))
+	e.Submit(0, Request{ID: 7, Prompt: []Token{1}, MaxTokens: 1})
+	defer func() {
+		if recover() == nil {
+			t.Error("got no panic")
+		}
+	}()
+	e.Submit(1, Request{ID: 7, Prompt: []Token{1}, MaxTokens: 1})
+}
