@@ -242,7 +242,7 @@ func newPanel(x0, x1 float64) *plot.Plot {
 	return p
 }
 
-// logTicks labels 1, 2 and 5 of every decade, or more of them where the axis spans little.
+// logTicks labels 1, 2 and 5 of every decade, more of them where the axis spans little, fewer where it spans much.
 type logTicks struct{ bare bool }
 
 // Ticks returns the ticks between two values.
@@ -253,14 +253,17 @@ func (l logTicks) Ticks(lo, hi float64) []plot.Tick {
 			for _, m := range mantissas {
 				v, err := strconv.ParseFloat(fmt.Sprintf("%ge%d", m, int(e)), 64)
 				if err == nil && v >= lo && v <= hi {
-					out = append(out, plot.Tick{Value: v, Label: strconv.FormatFloat(v, 'f', -1, 64)})
+					out = append(out, plot.Tick{Value: v, Label: grouped(strconv.FormatFloat(v, 'f', -1, 64))})
 				}
 			}
 		}
 		return out
 	}
 	ticks := labelled(1, 2, 5)
-	if len(ticks) < 4 {
+	switch {
+	case len(ticks) > 12:
+		ticks = labelled(1)
+	case len(ticks) < 4:
 		ticks = labelled(1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9)
 	}
 	if len(ticks) < 3 {
@@ -279,6 +282,17 @@ func (l logTicks) Ticks(lo, hi float64) []plot.Tick {
 		}
 	}
 	return ticks
+}
+
+// grouped sets commas between the thousands of a whole number.
+func grouped(s string) string {
+	if strings.Contains(s, ".") {
+		return s
+	}
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
 }
 
 // render lays out the head, the legend and the two panels, the data areas one above the other, and writes the PNG.

@@ -265,18 +265,21 @@ func TestManual(t *testing.T) {
 	for _, args := range [][]string{{"--help"}, {"knee", "--help"}, {"compare", "--help"}} {
 		text += "\n" + command(t, args...).out
 	}
-	ran := 0
+	ran := map[string]bool{}
 	for line := range strings.Lines(text) {
 		args := strings.Fields(line)
 		if len(args) < 3 || args[0] != "kneeanalyze" || !strings.HasPrefix(args[2], "results/") {
 			continue
 		}
-		ran++
+		if ran[strings.Join(args, " ")] {
+			continue
+		}
+		ran[strings.Join(args, " ")] = true
 		if got := command(t, args[1:]...); got.code != 0 {
 			t.Errorf("%s: code %d, %q", strings.TrimSpace(line), got.code, got.err)
 		}
 	}
-	if ran < 8 {
-		t.Errorf("%d examples found, want at least 8 in:\n%s", ran, text)
+	if len(ran) < 4 {
+		t.Errorf("%d examples found, want at least 4 in:\n%s", len(ran), text)
 	}
 }

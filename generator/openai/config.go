@@ -144,27 +144,29 @@ func (c Config) options() []byte {
 }
 
 // secrets are the texts that must not stand in any error. Fewer than four bytes are no secret, but a word such as "x" that
-// stands for "no key"; hiding it would eat messages.
+// stands for "no key"; hiding it would eat messages. A header that does not sound like one must be longer to be taken for one.
 func (c Config) secrets() []string {
 	var all []string
-	add := func(s string) {
-		if len(s) >= 4 {
+	add := func(s string, least int) {
+		if len(s) >= least {
 			all = append(all, s)
 		}
 	}
-	add(c.APIKey)
+	add(c.APIKey, 4)
 	if u, err := url.Parse(c.BaseURL); err == nil && u.User != nil {
 		password, _ := u.User.Password()
-		add(password)
-		add(u.User.Username())
+		add(password, 4)
+		add(u.User.Username(), 4)
 	}
 	for name, values := range c.Header {
+		least := 12
 		if secretName(name) {
-			for _, v := range values {
-				add(v)
-				if _, token, ok := strings.Cut(v, " "); ok { // Bearer ...
-					add(token)
-				}
+			least = 4
+		}
+		for _, v := range values {
+			add(v, least)
+			if _, token, ok := strings.Cut(v, " "); ok { // Bearer ...
+				add(token, least)
 			}
 		}
 	}

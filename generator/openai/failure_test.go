@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -64,9 +65,6 @@ func raw(t *testing.T, serve func(net.Conn)) string {
 	return "http://" + l.Addr().String()
 }
 
-// readSome reads what a small request sends, in one go.
-func readSome(conn net.Conn) { conn.Read(make([]byte, 64<<10)) }
-
 func TestFailures(t *testing.T) {
 	closed := raw(t, func(net.Conn) {})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -96,7 +94,7 @@ func TestFailures(t *testing.T) {
 	}
 	sends := func(text string) string {
 		return raw(t, func(conn net.Conn) {
-			readSome(conn)
+			readRequest(bufio.NewReader(conn))
 			io.WriteString(conn, text)
 		})
 	}
@@ -116,7 +114,7 @@ func TestFailures(t *testing.T) {
 		{name: "no TLS at all", base: strings.Replace(closed, "http:", "https:", 1), want: measurement.TLS, detail: "TLS handshake"},
 		{name: "HTTP where TLS was meant", base: strings.Replace(answer(200, "", ""), "http:", "https:", 1), want: measurement.TLS, detail: "TLS handshake"},
 		{name: "TLS where HTTP was meant", base: strings.Replace(secure.URL, "https:", "http:", 1), want: measurement.HTTP4xx, detail: "HTTP request to an HTTPS server"},
-		{name: "reset when the request has come", base: raw(t, func(conn net.Conn) { readSome(conn); conn.(*net.TCPConn).SetLinger(0) }),
+		{name: "reset when the request has come", base: raw(t, func(conn net.Conn) { readRequest(bufio.NewReader(conn)); conn.(*net.TCPConn).SetLinger(0) }),
 			want: measurement.Truncated, detail: "before any answer"},
 		{name: "closed when the request has come", base: sends(""), want: measurement.Truncated, detail: "before any answer"},
 		{name: "closed inside the headers", base: sends("HTTP/1.1 200 OK\r\nContent-Type: text"), want: measurement.Truncated, detail: "within the answer's headers"},

@@ -74,6 +74,7 @@ func (c *Client) Identify(ctx context.Context) (measurement.Engine, error) {
 		e.Version = v
 		delete(e.Details, "version")
 	}
+	e.GPU, _ = e.Details["gpu"].(string) // kneemock's
 	e.Kind = engineKind(server, info, version.Version)
 	if len(e.Details) == 0 {
 		e.Details = nil
@@ -84,7 +85,7 @@ func (c *Client) Identify(ctx context.Context) (measurement.Engine, error) {
 // engineKind guesses from what the server calls itself, then from what it can be asked.
 func engineKind(server string, info map[string]any, version string) string {
 	server = strings.ToLower(server)
-	if _, ok := info["kneemock"]; ok || strings.Contains(server, "kneemock") {
+	if info["engine"] == "kneemock" || strings.Contains(server, "kneemock") {
 		return "kneemock"
 	}
 	_, vllm := info["vllm_config"]

@@ -33,9 +33,9 @@ func TestIdentify(t *testing.T) {
 		}, "vllm 0.10.1 m", "map[max_model_len:4096]"},
 		{"vllm behind a proxy", map[string]string{"/v1/models": `{"data":[{"id":"m"}]}`, "/version": `{"version":"0.10.1"}`}, "vllm 0.10.1 m", ""},
 		{"kneemock", map[string]string{
-			"/v1/models":   `{"data":[{"id":"m","owned_by":"kneemock"}]}`,
-			"/server_info": `{"version":"1","max_total_num_tokens":5}`,
-		}, "kneemock 1 m", "max_total_num_tokens:5"},
+			"/v1/models":   `{"data":[{"id":"m","owned_by":"sglang"}]}`,
+			"/server_info": `{"engine":"kneemock","kind":"sglang","version":"1","gpu":"l40s","max_total_num_tokens":5}`,
+		}, "kneemock 1 m", "gpu:l40s"},
 		{"llama.cpp", map[string]string{"/v1/models": `{"data":[{"id":"m","owned_by":"llamacpp"}]}`}, "llama.cpp  m", "map[]"},
 		{"two models", map[string]string{"/v1/models": `{"data":[{"id":"a","owned_by":"vllm"},{"id":"b","owned_by":"vllm"}]}`}, "  ", ""},
 		{"nothing", nil, "  ", "map[]"},

@@ -333,6 +333,32 @@ func TestConnectionsAreReused(t *testing.T) {
 	})
 }
 
+// TestIdleCloseOfTheServer has the pauses of callers straddle the instant at which uvicorn closes an idle connection.
+func TestIdleCloseOfTheServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all, _ := writes(t, `C"a"@10 F D`)
+		p := &pipes{serve: func(conn net.Conn, _ int) {
+			for r := bufio.NewReader(conn); ; {
+				conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+				if _, err := r.Peek(1); err != nil {
+					return
+				}
+				conn.SetReadDeadline(time.Time{})
+				if _, _, err := readRequest(r); err != nil || !play(conn, streamHead, all, false) {
+					return
+				}
+			}
+		}}
+		c := p.client(t, nil)
+		for pause := 3 * time.Second; pause <= 7*time.Second; pause += 100 * time.Millisecond {
+			if turn := c.Do(t.Context(), ask(1)).Turn; turn.Outcome != measurement.OK || turn.FirstToken != turn.Sent+10*time.Millisecond {
+				t.Errorf("before a pause of %v: got %+v", pause, turn)
+			}
+			time.Sleep(pause)
+		}
+	})
+}
+
 // TestServerThatNeverEnds checks that a server which keeps a finished stream open costs neither time nor a hang.
 func TestServerThatNeverEnds(t *testing.T) {
 	for name, tail := range map[string]string{"silent": "", "endless": strings.Repeat(": x\n", 1000)} {

@@ -120,5 +120,5 @@ func (c Curve) at(m int) float64 {
 	return c[len(c)-1].Fraction
 }
 
-// seconds rounds each term by itself: sums of whole nanoseconds are the same on every processor.
+// seconds rounds each term by itself, so that the terms add up exactly, in any order.
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

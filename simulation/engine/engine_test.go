@@ -378,6 +378,13 @@ func warmCalls(t *testing.T, c Config, calls, length int) (hits int) {
 	return hits
 }
 
+func TestDemoHasRoomForAbout40000Tokens(t *testing.T) {
+	s := mustNew(t, preset(t, "demo", "demo")).Stats()
+	if s.KVPoolTokens < 38_000 || s.KVPoolTokens > 43_000 {
+		t.Errorf("got %d tokens, want 38,000 to 43,000", s.KVPoolTokens)
+	}
+}
+
 func TestValidateNamesFieldValueAndRule(t *testing.T) {
 	for _, row := range []struct {
 		change func(*Config)

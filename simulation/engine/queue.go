@@ -48,7 +48,7 @@ func before(a, b *request) int {
 	return cmp.Or(
 		cmp.Compare(a.stamp, b.stamp),
 		cmp.Compare(a.Call, b.Call),
-
+		cmp.Compare(a.Turn, b.Turn),
 		cmp.Compare(a.ID, b.ID),
 	)
 }

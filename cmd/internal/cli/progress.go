@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 
 	"kneefinder/clock"
@@ -30,7 +29,7 @@ type Progress struct {
 	turns  int // measured turns ended in the running step
 	errors int
 	calls  int
-	bar    *progressbar.ProgressBar
+	drawn  bool // the live line is on the screen
 	stop   chan struct{}
 	done   sync.WaitGroup
 }
@@ -168,24 +167,31 @@ func (p *Progress) draw() {
 	}
 	e := EstimateStep(p.config, p.step.Rate)
 	elapsed := p.clk.Now() - p.step.Start
-	if p.bar == nil {
-		p.bar = progressbar.NewOptions64(1000, progressbar.OptionSetWriter(p.w), progressbar.OptionClearOnFinish(),
-			progressbar.OptionSetPredictTime(false), progressbar.OptionSetWidth(20), progressbar.OptionSetElapsedTime(false))
-	}
 	phase := "warming up"
 	if elapsed > p.step.WindowStart-p.step.Start {
 		phase = fmt.Sprintf("%d of at least %d turns", p.turns, p.config.MinTurns)
 	}
-	p.bar.Describe(fmt.Sprintf("λ %g calls/s: %s, %d calls, %d errors; about %s left", p.step.Rate, phase, p.calls, p.errors,
-		round(max(0, p.toCome()-min(elapsed, e.Duration)))))
-	_ = p.bar.Set64(min(999, int64(1000*elapsed/max(1, e.Duration))))
+	line := fmt.Sprintf("%s λ %g calls/s: %s, %d calls, %d errors; about %s left", meter(elapsed, e.Duration), p.step.Rate, phase, p.calls, p.errors,
+		round(max(0, p.toCome()-min(elapsed, e.Duration))))
+	if width, _, err := term.GetSize(int(p.w.(*os.File).Fd())); err == nil && width > 10 && len([]rune(line)) >= width {
+		line = string([]rune(line)[:width-1])
+	}
+	fmt.Fprintf(p.w, "\r\x1b[K%s", line)
+	p.drawn = true
+}
+
+// meter draws how much of a step has passed.
+func meter(elapsed, whole time.Duration) string {
+	const width = 12
+	n := int(max(0, min(width, width*elapsed/max(1, whole))))
+	return "[" + strings.Repeat("#", n) + strings.Repeat("-", width-n) + "]"
 }
 
 // clear wipes the live line; mu is held.
 func (p *Progress) clear() {
-	if p.bar != nil {
-		_ = p.bar.Clear()
-		p.bar = nil
+	if p.drawn {
+		fmt.Fprint(p.w, "\r\x1b[K")
+		p.drawn = false
 	}
 }
 
