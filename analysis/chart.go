@@ -25,6 +25,7 @@ func Chart(w io.Writer, r measurement.Results) error {
 	top, bottom := panels(2, r)
 	steps := byRate(r.Steps)
 	curve := waits(steps, colorData)
+	curve.tags = 2
 	top.Add(curve)
 	if len(curve.steps) == 0 {
 		top.Add(&notice{"no step has measured turns"})
@@ -87,7 +88,7 @@ func ChartCompare(w io.Writer, rs []measurement.Results) error {
 		steps := byRate(r.Steps)
 		line := waits(steps, col)
 		line.glyph = glyph
-		line.bounded = true
+		line.tags, line.bounded = rows, true
 		top.Add(line)
 		hits, ok := hitCurve(steps, col, glyph)
 		bottom.Add(hits...)

@@ -36,7 +36,7 @@ func TestKneedle(t *testing.T) {
 	convexInc := []float64{1, 2, 3, 4, 5, 10, 15, 20, 40, 100}
 	convexDec := []float64{100, 40, 20, 15, 10, 5, 4, 3, 2, 1}
 	concaveDec := []float64{99, 98, 97, 96, 95, 90, 85, 80, 60, 0}
-	issue79 := []float64{5.0328, 6.9083556, 7.5622222, 8.0419556, 8.3384444, 8.5769778, 8.7379556, 8.8759111, 8.9671111}
+	growing := []float64{5.0328, 6.9083556, 7.5622222, 8.0419556, 8.3384444, 8.5769778, 8.7379556, 8.8759111, 8.9671111}
 	nines := []float64{.9, .99, .999, .9999, .99999}
 	tenth := func(v []float64) []float64 { return each(v[:7], func(v float64) float64 { return v / 10 }) }
 	flat := []float64{1, .787701317715959, .7437774524158126, .6559297218155198, .5065885797950219, .36749633967789164, .2547584187408492,
@@ -75,10 +75,10 @@ func TestKneedle(t *testing.T) {
 			[]float64{.27655736, .27249274, .2646699, .25457005, .248055, .2457939, .24485397, .24355771, .24200204, .24073301, .23906376, .23606901},
 			ConvexDecreasing, .00230043176},
 		{"a threshold below zero", []float64{3, 4, 5, 6, 7, 8}, []float64{1.4699, 1.4149, 1.3868, 1.3594, 1.3411, 1.3265}, ConvexDecreasing, 4},
-		{"the first 6 points of a curve", upTo(6), issue79[:6], ConcaveIncreasing, 1},
-		{"its first 7: the knee moves with the range", upTo(7), issue79[:7], ConcaveIncreasing, 2},
-		{"its first 8", upTo(8), issue79[:8], ConcaveIncreasing, 2},
-		{"all 9", upTo(9), issue79, ConcaveIncreasing, 2},
+		{"the first 6 points of a curve", upTo(6), growing[:6], ConcaveIncreasing, 1},
+		{"its first 7: the knee moves with the range", upTo(7), growing[:7], ConcaveIncreasing, 2},
+		{"its first 8", upTo(8), growing[:8], ConcaveIncreasing, 2},
+		{"all 9", upTo(9), growing, ConcaveIncreasing, 2},
 		{"spacing by nines", nines, []float64{1.9e-5, 4.6e-5, 5e-5, 5e-5, 5e-5}, ConcaveIncreasing, .999},
 		{"spacing by nines, read as convex", nines, []float64{1.9e-5, 4.6e-5, 5e-5, 5e-5, 5e-5}, ConvexIncreasing, .99},
 		{"twelve clusters", each(upTo(12), func(v float64) float64 { return v + 1 }),

@@ -18,6 +18,7 @@ type ttftCurve struct {
 	steps   []measurement.StepResult
 	color   color.RGBA
 	glyph   draw.GlyphDrawer // nil draws by verdict
+	tags    int              // rows kept free for names above everything drawn here
 	bounded bool             // leave out intervals that have no upper end
 }
 
@@ -61,7 +62,7 @@ func (t *ttftCurve) Plot(c draw.Canvas, p *plot.Plot) {
 	for _, s := range t.steps {
 		x := tx(s.Rate)
 		if s.TTFTP95 == nil { // censored: above everything drawn
-			drawNoP95(&c, t.bad(), vg.Point{X: x, Y: c.Max.Y - vg.Points(7)})
+			drawNoP95(&c, t.bad(), vg.Point{X: x, Y: c.Max.Y - tagHeight*vg.Length(t.tags) - vg.Points(8)})
 			continue
 		}
 		if *s.TTFTP95 <= 0 {
@@ -231,6 +232,8 @@ func (m *mark) Plot(c draw.Canvas, p *plot.Plot) {
 	c.StrokeLine2(draw.LineStyle{Color: m.color, Width: vg.Points(1.5), Dashes: dashes, DashOffs: vg.Points(4) * vg.Length(m.shift)}, x, c.Min.Y, x, c.Max.Y)
 }
 
+const tagHeight = vg.Inch / 4
+
 // tag names a mark, beside it, its row under the top. It is added last, so that no line crosses it.
 type tag struct {
 	mark
@@ -241,7 +244,7 @@ type tag struct {
 func (t *tag) Plot(c draw.Canvas, p *plot.Plot) {
 	tx, _ := p.Transforms(&c)
 	s := style(vg.Points(11.5), t.color)
-	at := vg.Point{X: tx(t.x) - s.Width(t.label) - vg.Points(6), Y: c.Max.Y - vg.Points(18)*vg.Length(t.row+1)}
+	at := vg.Point{X: tx(t.x) - s.Width(t.label) - vg.Points(6), Y: c.Max.Y - tagHeight*vg.Length(t.row+1)}
 	if at.X < c.Min.X+vg.Points(4) {
 		at.X = tx(t.x) + vg.Points(7)
 	}

@@ -41,7 +41,6 @@ type answer struct {
 	turn  measurement.Turn
 	seed  uint64
 	reply []engine.Token
-	fin   engine.Finish
 }
 
 // chat is the tokens of a call so far. They only grow, so that the prompts of successive turns share them.

@@ -51,10 +51,10 @@ func TestStepCostReproducesPublicArithmetic(t *testing.T) {
 		{"H100 decode, weights only: 23.8 GB at .85 of 3350 GB/s", decodeStepOf(gemmaH100, 1, 1), 7560e3, 9240e3},
 		{"L40S decode, 10 warm calls: 6.4 GB more", decodeStepOf(gemmaL40S, 10, 18420), 39240e3, 47960e3},
 		{"H100 decode, 10 warm calls: 6.4 GB more", decodeStepOf(gemmaH100, 10, 18420), 9540e3, 11660e3},
-		{"demo cold 2,700", coldPrefill(demo, 0, 2700), 135e6, 165e6},
-		{"demo warm 150", coldPrefill(demo, 2700, 2850), 12e6, 20e6},
-		{"demo decode, alone", decodeStepOf(demo, 1, 2700), 5e6, 8e6},
-		{"demo decode, 8 calls", decodeStepOf(demo, 8, 2700), 5e6, 10e6},
+		{"demo cold 2,700", coldPrefill(demo, 0, 2700), 45e6, 60e6},
+		{"demo warm 150", coldPrefill(demo, 2700, 2850), 5e6, 10e6},
+		{"demo decode, alone", decodeStepOf(demo, 1, 2700), 2e6, 4e6},
+		{"demo decode, 8 calls", decodeStepOf(demo, 8, 2700), 3e6, 6e6},
 	} {
 		t.Logf("%-60s %v", row.what, row.got)
 		if row.got < row.low || row.got > row.high {

@@ -80,7 +80,7 @@ func gpus() map[string]GPU {
 		},
 		// Imaginary: a small card on which the demo model has room for about 40,000 tokens.
 		"demo": {
-			Name: "demo", Memory: 8e9, Bandwidth: 550e9, FLOPS: 66e12,
+			Name: "demo", Memory: 8e9, Bandwidth: 1100e9, FLOPS: 220e12,
 			GEMM: Curve{{64, .20}, {256, .50}, {1024, .60}},
 		},
 	}

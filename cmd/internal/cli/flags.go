@@ -183,8 +183,8 @@ var presets = map[string]measurement.Config{
 	"h100": {Rates: []float64{.02, .035, .06, .1, .15, .25, .45, .8, 1.3, 2}},
 	"tiny": {Rates: []float64{.1, .25, .4, .55, .7, .85, 1, 1.25, 1.5}, SystemPromptTokens: 2700, UserTokens: 130, Turns: 6, OutputTokens: 16,
 		GapMinSeconds: 1, GapMaxSeconds: 3, StepSeconds: 60, Language: "english", SLO: []measurement.Objective{{Metric: "ttft", Quantile: .95, LimitMS: 600}}},
-	"demo": {Rates: []float64{1, 2, 3, 4, 5, 6.5}, SystemPromptTokens: 2700, UserTokens: 60, Turns: 4, OutputTokens: 16,
-		GapMinSeconds: .4, GapMaxSeconds: .8, StepSeconds: 8, MaxStepSeconds: 20, DrainSeconds: 6, MaxConcurrentCalls: 100, Language: "english",
+	"demo": {Rates: []float64{2, 3, 4, 5, 7}, SystemPromptTokens: 2700, UserTokens: 60, Turns: 4, OutputTokens: 16,
+		GapMinSeconds: .4, GapMaxSeconds: .8, StepSeconds: 8, MaxStepSeconds: 20, DrainSeconds: 5, MaxConcurrentCalls: 100, Language: "english",
 		SLO: []measurement.Objective{{Metric: "ttft", Quantile: .95, LimitMS: 300}}},
 }
 
