@@ -217,7 +217,8 @@ func ms(v float64) string {
 
 // CurvatureKnee is the elbow of P95 TTFT over the λ asked, whatever the SLO: Kneedle on linear axes for a convex increasing
 // curve, the largest difference. How far a sweep runs into collapse would move it, so the curve is cut after the first
-// saturated step (isotonic completions/arrivals under .95), at least four points kept, and at the first censored P95.
+// saturated step (isotonic completions/arrivals under .95), at least four points kept. A censored P95 counts
+// with its lower bound, the age at which turns were given up.
 func CurvatureKnee(steps []measurement.StepResult) measurement.Knee {
 	k := measurement.Knee{Status: measurement.NoKnee, Method: "kneedle"}
 	steps = slices.DeleteFunc(byRate(steps), func(s measurement.StepResult) bool {
@@ -225,10 +226,13 @@ func CurvatureKnee(steps []measurement.StepResult) measurement.Knee {
 	})
 	var notes []string
 	all := newCurve(steps, func(s *measurement.StepResult) float64 {
-		if s.TTFTP95 == nil {
-			return math.Inf(1)
+		switch {
+		case s.TTFTP95 != nil:
+			return *s.TTFTP95
+		case s.TTFTP95AtLeast != nil:
+			return *s.TTFTP95AtLeast
 		}
-		return *s.TTFTP95
+		return math.Inf(1)
 	})
 	c := all
 	if n := len(c.x); n < minPoints {
@@ -260,6 +264,9 @@ func CurvatureKnee(steps []measurement.StepResult) measurement.Knee {
 		notes = append(notes, fmt.Sprintf("P95 TTFT rises almost in a straight line: its bend, %.2f of the range, does not stand out among %d rates.", height, len(c.x)))
 	default:
 		k.Status, k.Rate = measurement.Found, &c.x[knee]
+		if i := slices.IndexFunc(steps[:len(c.x)], func(s measurement.StepResult) bool { return s.TTFTP95 == nil }); i >= 0 {
+			notes = append(notes, fmt.Sprintf("From %s calls/s on P95 TTFT is censored and taken at the age at which turns were given up, which is less than it was.", rate(steps[i].Rate)))
+		}
 		notes = append(notes, fmt.Sprintf("P95 TTFT is %s there, %s at %s calls/s and %s at %s.", ms(c.y[knee]), ms(c.y[0]), rate(c.x[0]), ms(c.y[len(c.y)-1]), rate(c.x[len(c.x)-1])))
 	}
 	k.Note = strings.Join(notes, " ")

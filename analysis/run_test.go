@@ -68,8 +68,8 @@ func pool(label string, capacity float64, rates ...float64) measurement.Log {
 					t.CachedTokens = 0
 				}
 				log.Turns = append(log.Turns, t)
+				busy += max(0, (min(t.End, s.WindowEnd) - max(t.Sent, s.WindowStart)).Seconds())
 				if s.InWindow(t.Due) {
-					busy += (t.End - t.Due).Seconds()
 					if turn == 1 {
 						s.ArrivedCalls++
 					} else {

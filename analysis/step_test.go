@@ -24,7 +24,7 @@ func constant(d time.Duration) func(int) time.Duration { return func(int) time.D
 
 func calm() measurement.Step {
 	s := aStep(0, 2, 0)
-	s.ArrivedCalls, s.LiveTurnsMean, s.LiveMean, s.LiveMax, s.InFlightStart, s.InFlightEnd = 100, 3.2, 14, 20, 3, 3
+	s.ArrivedCalls, s.LiveTurnsMean, s.LiveMean, s.LiveMax, s.InFlightStart, s.InFlightEnd = 100, 3.42, 14, 20, 3, 3
 	return s
 }
 
