@@ -142,6 +142,26 @@ func TestStepShape(t *testing.T) {
 	if gap := math.Abs(s.LiveTurnsMean*span - busy.Seconds()); gap > float64(s.InFlightStart+s.InFlightEnd)*.1+1e-9 {
 		t.Errorf("turns in flight %.4f against %.4f from the turns' own times: beyond the edges", s.LiveTurnsMean, busy.Seconds()/span)
 	}
+	// The same for calls: those of the window stay, on average, a lifetime.
+	var lifetimes, longest time.Duration
+	atStart, atEnd := 0, 0
+	for _, turns := range byCall {
+		begin, end := turns[0].Due, turns[len(turns)-1].End
+		if s.InWindow(begin) {
+			lifetimes += end - begin
+		}
+		longest = max(longest, end-begin)
+		if begin < s.WindowStart && end > s.WindowStart {
+			atStart++
+		}
+		if begin <= s.WindowEnd && end > s.WindowEnd {
+			atEnd++
+		}
+	}
+	edges := float64(atStart+atEnd) * longest.Seconds() / span
+	if gap := math.Abs(s.LiveMean - lifetimes.Seconds()/span); gap > edges {
+		t.Errorf("live calls %.3f against λW of %.3f: %.3f apart, the window's ends explain %.3f", s.LiveMean, lifetimes.Seconds()/span, gap, edges)
+	}
 	if s.LiveMean <= 0 || s.LiveMax < int(s.LiveMean) || n.peak < s.LiveMax {
 		t.Errorf("live calls mean %.2f max %d peak %d", s.LiveMean, s.LiveMax, n.peak)
 	}

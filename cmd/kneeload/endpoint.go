@@ -62,14 +62,17 @@ func (e *endpoint) connect(ctx context.Context, c measurement.Config, seed uint6
 	known, err := client.Identify(ctx)
 	if err != nil {
 		client.Close()
-		return nil, fmt.Errorf("ask %s what it is: %w", cfg.BaseURL, err)
+		return nil, fmt.Errorf("ask the server what it is: %w", err)
 	}
 	known.Model, known.Fidelity = cfg.Model, "measured"
+	if known.Kind == "kneemock" {
+		known.Fidelity = "uncalibrated" // what is measured there is a model
+	}
 	who := known.Kind
 	if who == "" {
 		who = "a server that does not say what it is"
 	}
-	say("%s %s serves %s at %s", who, known.Version, cfg.Model, cfg.BaseURL)
+	say("%s %s serves %s at %s", who, known.Version, cfg.Model, known.BaseURL)
 	want := generator.Lengths{System: c.SystemPromptTokens, User: c.UserTokens}
 	script, cal, err := generator.Calibrate(ctx, client, gen.Script, want)
 	if err != nil {
@@ -133,14 +136,14 @@ func (e *endpoint) model(ctx context.Context, cfg openai.Config, clk *clock.Wall
 		return "", cli.Usage("%w", err)
 	}
 	defer client.Close()
-	listing, cancel := context.WithTimeout(ctx, 10*time.Second)
+	listing, cancel := context.WithTimeout(ctx, min(10*time.Second, cfg.Limits.TTFT))
 	defer cancel()
 	models, err := client.Models(listing)
 	if ctx.Err() != nil {
 		return "", ctx.Err()
 	}
 	if err != nil {
-		return "", fmt.Errorf("ask %s for its models: %w\nis the server up, and is --base-url right?", cfg.BaseURL, err)
+		return "", fmt.Errorf("ask the server for its models: %w\nis it up, and is --base-url right?", err)
 	}
 	var names []string
 	for _, m := range models {

@@ -13,11 +13,12 @@ import (
 )
 
 type sweep struct {
-	endpoint     `embed:""`
-	cli.Workload `embed:""`
-	cli.Output   `embed:""`
-	DryRun       bool    `help:"Print the plan and stop: rates, minutes, tokens, dollars." group:"steps"`
-	GPUPrice     float64 `name:"gpu-price" help:"Price of the endpoint in dollars an hour, for --dry-run." placeholder:"1.40" group:"steps"`
+	cli.ConfigFile `embed:""`
+	endpoint       `embed:""`
+	cli.Workload   `embed:""`
+	cli.Output     `embed:""`
+	DryRun         bool    `help:"Print the plan and stop: rates, minutes, tokens, dollars." group:"steps"`
+	GPUPrice       float64 `name:"gpu-price" help:"Price of the endpoint in dollars an hour, for --dry-run." placeholder:"1.40" group:"steps"`
 }
 
 func (s *sweep) Run(ctx context.Context, std streams) error {
@@ -47,7 +48,6 @@ func (s *sweep) run(ctx context.Context, std streams, c measurement.Config) erro
 		return err
 	}
 	defer to.client.Close()
-	to.engine.BaseURL = s.endpoint.BaseURL
 	run := cli.Sweep{Flags: &s.Workload, Generator: to.gen, Endpoint: to.client, Clock: to.clock, Files: files, Log: log, RawITL: s.RawITL,
 		Progress: cli.NewProgress(std.err),
 		Header: measurement.Header{Label: s.Label, Tool: "kneeload " + cli.Version, Started: to.clock.Started().UTC().Format(time.RFC3339),

@@ -12,8 +12,9 @@ import (
 )
 
 type validate struct {
-	endpoint     `embed:""`
-	cli.Workload `embed:""`
+	cli.ConfigFile `embed:""`
+	endpoint       `embed:""`
+	cli.Workload   `embed:""`
 }
 
 func (v *validate) Run(ctx context.Context, std streams) error {

@@ -46,10 +46,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 type streams struct{ out, err io.Writer }
 
 type simulate struct {
-	cli.Workload  `embed:""`
-	cli.Output    `embed:""`
-	recipe.Recipe `embed:""`
-	Replay        string `help:"Send the turns of this turn log at the instants at which they were sent, instead of a sweep." type:"existingfile" placeholder:"LOG" group:"workload"`
+	cli.ConfigFile `embed:""`
+	cli.Workload   `embed:""`
+	cli.Output     `embed:""`
+	recipe.Recipe  `embed:""`
+	Replay         string `help:"Send the turns of this turn log at the instants at which they were sent, instead of a sweep." type:"existingfile" placeholder:"LOG" group:"workload"`
 }
 
 // simCalls is how many calls a simulated step waits for: virtual time costs nothing.

@@ -1,7 +1,10 @@
 // Package wire holds the OpenAI chat-completions protocol as values: request, chunk, completion, usage, error.
 package wire
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"fmt"
+)
 
 // ChatRequest is the body of POST /v1/chat/completions, as far as load generation needs it.
 type ChatRequest struct {
@@ -25,7 +28,33 @@ type StreamOptions struct {
 // Message is one chat message with plain text.
 type Message struct {
 	Role    string `json:"role"`
-	Content string `json:"content"`
+	Content Text   `json:"content"`
+}
+
+// Text is a message's content. It is written as a string, and read from a string, from null, or from a list of text parts,
+// which clients send too; parts are joined as they stand.
+type Text string
+
+// UnmarshalJSON refuses parts that are no text.
+func (t *Text) UnmarshalJSON(b []byte) error {
+	if len(b) == 0 || b[0] != '[' {
+		return json.Unmarshal(b, (*string)(t))
+	}
+	var parts []struct {
+		Type string `json:"type"`
+		Text string `json:"text"`
+	}
+	if err := json.Unmarshal(b, &parts); err != nil {
+		return err
+	}
+	*t = ""
+	for _, p := range parts {
+		if p.Type != "text" {
+			return fmt.Errorf("content part of type %q: only text is understood", p.Type)
+		}
+		*t += Text(p.Text)
+	}
+	return nil
 }
 
 // Chunk is one event of a stream.

@@ -76,7 +76,7 @@ func (a *answer) completion(p progress) wire.Completion {
 	return wire.Completion{
 		ID: a.chunk.ID, Object: "chat.completion", Created: a.chunk.Created, Model: a.chunk.Model,
 		Choices: []wire.Choice{{
-			Message:      wire.Message{Role: "assistant", Content: text.String()},
+			Message:      wire.Message{Role: "assistant", Content: wire.Text(text.String())},
 			FinishReason: string(p.finish.Reason),
 		}},
 		Usage: a.counted(p),

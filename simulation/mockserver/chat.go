@@ -113,7 +113,7 @@ func promptTokens(messages []wire.Message) []engine.Token {
 	tokens := engine.AppendBOS(nil)
 	for _, m := range messages {
 		tokens = engine.AppendOpen(tokens, m.Role)
-		tokens = engine.AppendText(tokens, m.Content)
+		tokens = engine.AppendText(tokens, string(m.Content))
 		tokens = engine.AppendClose(tokens)
 	}
 	return engine.AppendOpen(tokens, "assistant")

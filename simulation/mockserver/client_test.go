@@ -202,4 +202,4 @@ func marshal(v any) []byte {
 	return b
 }
 
-func user(text string) wire.Message { return wire.Message{Role: "user", Content: text} }
+func user(text string) wire.Message { return wire.Message{Role: "user", Content: wire.Text(text)} }

@@ -33,7 +33,7 @@ func (c calls) opened(call int) []wire.Message {
 	for i := range c.opening {
 		text = fmt.Appendf(text, "c%dw%d ", call, i)
 	}
-	return []wire.Message{{Role: "system", Content: string(text)}, c.says(1)}
+	return []wire.Message{{Role: "system", Content: wire.Text(text)}, c.says(1)}
 }
 
 func (c calls) says(turn int) wire.Message {
@@ -142,7 +142,7 @@ func (c calls) overWire(cl *client) map[turn]told {
 					cl.t.Errorf("call %d turn %d: done %t, %v", call, k, h.done, h.err)
 					return
 				}
-				history = append(history, wire.Message{Role: "assistant", Content: h.text()}, c.says(k+1))
+				history = append(history, wire.Message{Role: "assistant", Content: wire.Text(h.text())}, c.says(k+1))
 				time.Sleep(c.gap)
 			}
 		})

@@ -31,7 +31,7 @@ func TestManyStreams(t *testing.T) {
 				switch {
 				case h.err != nil || !h.done:
 					t.Errorf("stream %d.%d: done %t, %v", i, k, h.done, h.err)
-				case len(h.words) != tokens || h.text() != want:
+				case len(h.words) != tokens || h.text() != string(want):
 					t.Errorf("stream %d.%d: got %d events saying %s, want %d saying %s", i, k, len(h.words), h.text(), tokens, want)
 				case h.usage == nil || h.usage.CompletionTokens != tokens || h.reason != "length":
 					t.Errorf("stream %d.%d: got usage %+v and reason %q", i, k, h.usage, h.reason)

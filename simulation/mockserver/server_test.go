@@ -127,10 +127,10 @@ func TestReplyTokenizesBack(t *testing.T) {
 	for i := range n {
 		want = append(want, engine.ReplyToken(a.seed, i))
 	}
-	if diff := cmp.Diff(want, engine.AppendText(nil, text)); diff != "" {
+	if diff := cmp.Diff(want, engine.AppendText(nil, string(text))); diff != "" {
 		t.Errorf("tokens of the reply (-told +read):\n%s", diff)
 	}
-	if quoted := string(marshal(text)); quoted != `"`+text+`"` {
+	if quoted := string(marshal(text)); quoted != `"`+string(text)+`"` {
 		t.Errorf("a reply's words need escapes in JSON: %s", quoted)
 	}
 }

@@ -50,15 +50,15 @@ func (f Files) Finish() (measurement.Results, error) {
 		return measurement.Results{}, err
 	}
 	r := analysis.Analyze(log)
-	for path, write := range map[string]func(io.Writer) error{
-		f.JSON: func(w io.Writer) error { return measurement.WriteResults(w, r) },
-		f.CSV:  func(w io.Writer) error { return measurement.WriteCSV(w, r) },
-		f.PNG:  func(w io.Writer) error { return analysis.Chart(w, r) },
+	for _, file := range []struct {
+		path  string
+		write func(io.Writer) error
+	}{
+		{f.JSON, func(w io.Writer) error { return measurement.WriteResults(w, r) }},
+		{f.CSV, func(w io.Writer) error { return measurement.WriteCSV(w, r) }},
+		{f.PNG, func(w io.Writer) error { return analysis.Chart(w, r) }},
 	} {
-		if path == f.PNG && len(r.Steps) == 0 {
-			continue
-		}
-		if err := measurement.ReplaceFile(path, write); err != nil {
+		if err := measurement.ReplaceFile(file.path, file.write); err != nil {
 			return r, err
 		}
 	}

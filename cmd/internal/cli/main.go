@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
@@ -29,8 +30,9 @@ func Main(run func(ctx context.Context, args []string, stdout, stderr io.Writer)
 // Parse reads args into grammar and returns what to run; done is true when help or the version was asked for and printed.
 func Parse(grammar any, name, description string, args []string, stdout, stderr io.Writer, options ...kong.Option) (cmd *kong.Context, done bool, err error) {
 	exited := false
-	parser, err := kong.New(grammar, append(options, kong.Name(name), kong.Description(description), kong.UsageOnError(), kong.Writers(stdout, stderr),
+	parser, err := kong.New(grammar, append(options, kong.Name(name), kong.Description(description+"\n\nEvery flag can stand in the environment too, --step-duration as "+strings.ToUpper(name)+"_STEP_DURATION; a flag wins."), kong.UsageOnError(), kong.Configuration(loadConfig), kong.DefaultEnvars(strings.ToUpper(name)), kong.Writers(stdout, stderr),
 		kong.Exit(func(int) { exited = true }), kong.Vars{"version": name + " " + Version, "presets": PresetNames},
+		kong.ValueFormatter(func(v *kong.Value) string { return v.Help }), // the description tells of the environment once
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
 		kong.ExplicitGroups([]kong.Group{
 			{Key: "workload", Title: "What callers do"}, {Key: "steps", Title: "Steps"}, {Key: "endpoint", Title: "The endpoint"},

@@ -13,8 +13,8 @@ import (
 
 // Recipe is the flags of an engine model.
 type Recipe struct {
-	Model          string  `help:"Model: ${models}. By default the preset's." placeholder:"gemma-4-12b" group:"recipe"`
-	GPU            string  `name:"gpu" help:"GPU: ${gpus}. By default the preset's." placeholder:"l40s" group:"recipe"`
+	Model          string  `help:"Model: ${models}. By default what the preset is for, else gemma-4-12b." placeholder:"NAME" group:"recipe"`
+	GPU            string  `name:"gpu" help:"GPU: ${gpus}. By default what the preset is for, else l40s." placeholder:"NAME" group:"recipe"`
 	ChunkedPrefill int     `help:"Tokens of one prefill step; 0: by GPU memory, as SGLang does." group:"recipe"`
 	MaxRunning     int     `help:"Requests in one batch at most; 0: 256." group:"recipe"`
 	MemFraction    float64 `help:"Share of GPU memory for weights and KV; 0: .88." group:"recipe"`

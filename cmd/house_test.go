@@ -1,0 +1,267 @@
+package cmd
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"kneefinder/measurement"
+)
+
+// build puts the commands into a folder and returns it.
+func build(t *testing.T) string {
+	t.Helper()
+	bin := t.TempDir()
+	if out, err := exec.Command("go", "build", "-o", bin+string(filepath.Separator), "./...").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return bin
+}
+
+// command is one of ours in a folder, with a limit on its time.
+func command(t *testing.T, bin, dir, name string, args ...string) *exec.Cmd {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	t.Cleanup(cancel)
+	c := exec.CommandContext(ctx, filepath.Join(bin, name), args...)
+	c.Dir = dir
+	return c
+}
+
+// serve starts a kneemock on a free port and returns its address.
+func serve(t *testing.T, bin string, args ...string) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	l.Close()
+	c := exec.Command(filepath.Join(bin, "kneemock"), append(args, "--listen", addr)...)
+	var errs bytes.Buffer
+	c.Stdout, c.Stderr = &errs, &errs
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = c.Process.Signal(syscall.SIGTERM)
+		if err := c.Wait(); err != nil {
+			t.Errorf("kneemock did not end cleanly: %v\n%s", err, errs.String())
+		}
+	})
+	for range 100 {
+		if conn, err := net.Dial("tcp", addr); err == nil {
+			conn.Close()
+			return addr
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	t.Fatalf("kneemock does not listen\n%s", errs.String())
+	return ""
+}
+
+// fences are the sh blocks of the README's, line by line, in order.
+func fences(t *testing.T) []string {
+	t.Helper()
+	text, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
+		s := bufio.NewScanner(strings.NewReader(block[1]))
+		for s.Scan() {
+			lines = append(lines, s.Text())
+		}
+	}
+	return lines
+}
+
+// Every command that the README shows runs, in its order, and does what it is there for.
+func TestReadmeCommands(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs the demo and a sweep for two minutes: left out with -short")
+	}
+	bin, dir := build(t), t.TempDir()
+	addr := ""
+	seen := map[string]bool{}
+	for _, line := range fences(t) {
+		words := strings.Fields(line)
+		switch words[0] {
+		case "go":
+			if line == "go test ./..." {
+				continue // this is it
+			}
+			if words[1] != "run" || words[2] != "./cmd/kneeload" {
+				t.Errorf("a command that this test does not know: %s", line)
+				continue
+			}
+			words = append([]string{"kneeload"}, words[3:]...)
+		case "kneemock":
+			addr = serve(t, bin, strings.Fields(strings.ReplaceAll(line, "--listen 127.0.0.1:30000", ""))[1:]...)
+			continue
+		}
+		args := words[1:]
+		for i := range args {
+			args[i] = strings.ReplaceAll(args[i], "127.0.0.1:30000", addr)
+		}
+		begun := time.Now()
+		c := command(t, bin, dir, words[0], args...)
+		var out, errs bytes.Buffer
+		c.Stdout, c.Stderr = &out, &errs
+		if err := c.Run(); err != nil {
+			t.Errorf("%s: %v\n%s%s", line, err, out.String(), errs.String())
+		}
+		if out.Len() == 0 {
+			t.Errorf("%s: prints nothing", line)
+		}
+		seen[words[0]+" "+args[0]] = true
+		t.Logf("%s: %v", line, time.Since(begun).Round(time.Millisecond))
+		if args[0] == "demo" {
+			demoHolds(t, dir, time.Since(begun))
+		}
+	}
+	for _, want := range []string{"kneeload demo", "kneeload validate", "kneeload sweep", "kneesim simulate", "kneeanalyze knee", "kneeanalyze compare"} {
+		if !seen[want] {
+			t.Errorf("the README does not show %s", want)
+		}
+	}
+	replayHolds(t, bin, dir)
+}
+
+// demoHolds checks what the demo is there to show: a knee strictly inside the range, and the hit rate falling beyond it.
+func demoHolds(t *testing.T, dir string, took time.Duration) {
+	t.Helper()
+	if took > 90*time.Second {
+		t.Errorf("the demo took %v, want under 90 s", took)
+	}
+	r, err := measurement.ReadResults(filepath.Join(dir, "results", "demo.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := len(r.Steps)
+	k := r.Knees.SLO
+	if k.Status != measurement.Found || *k.Rate >= r.Steps[n-1].Rate || r.Steps[0].Verdict == measurement.Fail {
+		t.Fatalf("the demo's knee: %+v", k)
+	}
+	first, last := r.Steps[0].CacheHitRate, r.Steps[n-1].CacheHitRate
+	if *first < .9 || *last > .6 {
+		t.Errorf("hit rate %.2f at the lowest rate and %.2f at the highest, want it to fall", *first, *last)
+	}
+}
+
+// replayHolds sends the demo's turns at their sent instants to the engine model in virtual time: what the wall clock and a
+// real wire add is small.
+func replayHolds(t *testing.T, bin, dir string) {
+	t.Helper()
+	out, err := command(t, bin, dir, "kneesim", "simulate", "--replay", "results/demo.turns.jsonl").CombinedOutput()
+	if err != nil {
+		t.Fatalf("replay: %v\n%s", err, out)
+	}
+	m := regexp.MustCompile(`([\d.]+) % of the turns agree`).FindSubmatch(out)
+	if m == nil {
+		t.Fatalf("replay says no share:\n%s", out)
+	}
+	var share float64
+	fmt.Sscan(string(m[1]), &share)
+	t.Logf("%s", out)
+	if share < 95 {
+		t.Errorf("%.1f %% of the demo's turns within max(5 ms, 5 %%) of virtual time, want 95 %%", share)
+	}
+}
+
+// Two hundred calls of 18,000 tokens in flight take less than 150 MB of kneeload.
+func TestMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs 200 long calls for half a minute: left out with -short")
+	}
+	if runtime.GOOS != "linux" {
+		t.Skip("reads the peak resident size as Linux reports it")
+	}
+	bin, dir := build(t), t.TempDir()
+	addr := serve(t, bin, "serve", "--model", "llama-3.1-8b", "--gpu", "h100", "--kv-tokens", "200000")
+	c := command(t, bin, dir, "kneeload", "sweep", "--base-url", "http://"+addr, "--rates", "25", "--no-extend", "--label", "m", "--turns", "3", "--gap", "2s",
+		"--warmup", "10s", "--step-duration", "5s", "--min-turns", "1", "--output-tokens", "20", "--drain", "1s", "--ttft-timeout", "60s")
+	out, err := c.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	r, err := measurement.ReadResults(filepath.Join(dir, "results", "m.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := measurement.OpenLog(filepath.Join(dir, "results", "m.turns.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent := 0
+	for _, turn := range log.Turns {
+		if turn.Turn == 1 && turn.Sent >= 0 {
+			sent++
+		}
+	}
+	peak := c.ProcessState.SysUsage().(*syscall.Rusage).Maxrss >> 10 // MB
+	t.Logf("%d live calls at most, %d calls sent, peak %d MB", *r.Steps[0].LiveCallsMax, sent, peak)
+	if *r.Steps[0].LiveCallsMax < 200 {
+		t.Errorf("only %d calls in flight, want 200", *r.Steps[0].LiveCallsMax)
+	}
+	if peak >= 150 {
+		t.Errorf("kneeload took %d MB at its peak, want under 150", peak)
+	}
+}
+
+// Without the engine model the rest builds: a complete load generator.
+func TestBuildsWithoutTheEngineModel(t *testing.T) {
+	dir := t.TempDir()
+	left := []string{"simulation", "cmd/kneesim", "cmd/kneemock", "cmd/internal/recipe", "cmd/kneeload/demo.go"}
+	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel("..", path)
+		if err != nil {
+			return err
+		}
+		slash := filepath.ToSlash(rel)
+		for _, l := range left {
+			if slash == l {
+				if d.IsDir() {
+					return filepath.SkipDir
+				}
+				return nil
+			}
+		}
+		if d.IsDir() {
+			if strings.HasPrefix(d.Name(), ".") && d.Name() != ".." || slash == "results" || slash == "bin" {
+				return filepath.SkipDir
+			}
+			return os.MkdirAll(filepath.Join(dir, rel), 0o777)
+		}
+		if strings.HasSuffix(path, "_test.go") || !(strings.HasSuffix(path, ".go") || d.Name() == "go.mod" || d.Name() == "go.sum") {
+			return nil
+		}
+		b, err := os.ReadFile(path)
+		return errors.Join(err, os.WriteFile(filepath.Join(dir, rel), b, 0o666))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command("go", "build", "-tags", "nodemo", "./...")
+	c.Dir = dir
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Errorf("go build -tags nodemo ./... without %v: %v\n%s", left, err, out)
+	}
+}
