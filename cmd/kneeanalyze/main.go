@@ -52,16 +52,8 @@ func main() { cli.Main(run) }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	var c commands
-	cmd, done, err := cli.Parse(&c, "kneeanalyze", description, args, stdout, stderr)
-	if done || err != nil {
-		return err
-	}
-	cmd.BindTo(ctx, (*context.Context)(nil))
-	cmd.Bind(streams{stdout, stderr})
-	return cmd.Run()
+	return cli.Run(ctx, &c, "kneeanalyze", description, args, stdout, stderr)
 }
-
-type streams struct{ out, err io.Writer }
 
 type knee struct {
 	Files []string `arg:"" name:"file" help:"Turn logs (.turns.jsonl) or results (.json)."`
@@ -75,7 +67,7 @@ func (*knee) Help() string {
 		"  kneeanalyze knee results/L40S.turns.jsonl\n  kneeanalyze knee results/L40S.turns.jsonl -o L40S.png\n  kneeanalyze knee results/L40S.json --json"
 }
 
-func (k *knee) Run(ctx context.Context, std streams) error {
+func (k *knee) Run(ctx context.Context, std cli.Streams) error {
 	if k.PNG != "" && len(k.Files) > 1 {
 		return cli.Usage("-o draws one curve and %d files are given: use kneeanalyze compare for one picture of several", len(k.Files))
 	}
@@ -88,15 +80,15 @@ func (k *knee) Run(ctx context.Context, std streams) error {
 	}
 	for i, r := range rs {
 		if k.JSON {
-			if err := measurement.WriteResults(std.out, r); err != nil {
+			if err := measurement.WriteResults(std.Out, r); err != nil {
 				return err
 			}
 			continue
 		}
 		if i > 0 {
-			fmt.Fprintln(std.out)
+			fmt.Fprintln(std.Out)
 		}
-		analysis.Summary(std.out, r)
+		analysis.Summary(std.Out, r)
 	}
 	return draw(k.PNG, std, func(w io.Writer) error { return analysis.Chart(w, rs[0]) })
 }
@@ -111,7 +103,7 @@ func (*compare) Help() string {
 	return "The first run is the one that the others are measured against.\n\nExample:\n  kneeanalyze compare results/L40S.json results/H100.json -o compare.png"
 }
 
-func (c *compare) Run(ctx context.Context, std streams) error {
+func (c *compare) Run(ctx context.Context, std cli.Streams) error {
 	if len(c.Files) < 2 {
 		return cli.Usage("compare needs at least two files")
 	}
@@ -123,7 +115,7 @@ func (c *compare) Run(ctx context.Context, std streams) error {
 		return err
 	}
 	tellApart(rs, c.Files)
-	analysis.CompareSummary(std.out, rs)
+	analysis.CompareSummary(std.Out, rs)
 	return draw(c.PNG, std, func(w io.Writer) error { return analysis.ChartCompare(w, rs) })
 }
 
@@ -148,13 +140,13 @@ func checkPNG(path string) error {
 }
 
 // draw writes the picture, if one is wanted, and says so.
-func draw(path string, std streams, chart func(io.Writer) error) error {
+func draw(path string, std cli.Streams, chart func(io.Writer) error) error {
 	if path == "" {
 		return nil
 	}
 	if err := measurement.ReplaceFile(path, chart); err != nil {
 		return err
 	}
-	fmt.Fprintf(std.err, "drew %s\n", path)
+	fmt.Fprintf(std.Err, "drew %s\n", path)
 	return nil
 }

@@ -22,7 +22,7 @@ type demo struct {
 	Seed uint64 `help:"Seed of everything drawn." default:"1"`
 }
 
-func (d *demo) Run(ctx context.Context, std streams) error {
+func (d *demo) Run(ctx context.Context, std cli.Streams) error {
 	cfg, err := recipe.Recipe{}.Engine("demo")
 	if err != nil {
 		return err
@@ -39,7 +39,7 @@ func (d *demo) Run(ctx context.Context, std streams) error {
 	if err != nil {
 		return fmt.Errorf("listen on loopback for the demo's engine: %w", err)
 	}
-	server := &http.Server{Handler: mock.Handler(), ErrorLog: log.New(std.err, "mock server: ", 0)}
+	server := &http.Server{Handler: mock.Handler(), ErrorLog: log.New(std.Err, "mock server: ", 0)}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	defer func() {
@@ -47,7 +47,7 @@ func (d *demo) Run(ctx context.Context, std streams) error {
 		<-served
 	}()
 
-	fmt.Fprintf(std.err, "an engine model with room for about %d tokens of KV, on %s; calls of 2,700 tokens and %d turns arrive as a Poisson process\n",
+	fmt.Fprintf(std.Err, "an engine model with room for about %d tokens of KV, on %s; calls of 2,700 tokens and %d turns arrive as a Poisson process\n",
 		eng.Stats().KVPoolTokens, listener.Addr(), 4)
 	s := sweep{Workload: cli.Workload{Preset: "demo", Seed: d.Seed, Extend: true}, Output: cli.Output{Label: "demo", Out: d.Out, Overwrite: true}}
 	s.BaseURL = "http://" + listener.Addr().String()

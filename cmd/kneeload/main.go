@@ -30,16 +30,7 @@ func main() { cli.Main(run) }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	var c commands
-	cmd, done, err := cli.Parse(&c, "kneeload", "Find the load that an LLM endpoint carries.\n\nExamples:\n  kneeload demo\n"+
+	return cli.Run(ctx, &c, "kneeload", "Find the load that an LLM endpoint carries.\n\nExamples:\n  kneeload demo\n"+
 		"  kneeload validate --base-url http://127.0.0.1:30000\n  kneeload sweep --base-url http://127.0.0.1:30000 --preset l40s --label L40S",
 		args, stdout, stderr)
-	if done || err != nil {
-		return err
-	}
-	cmd.BindTo(ctx, (*context.Context)(nil))
-	cmd.Bind(streams{stdout, stderr})
-	return cmd.Run()
 }
-
-// streams are where results and everything else go.
-type streams struct{ out, err io.Writer }

@@ -17,7 +17,7 @@ type validate struct {
 	cli.Workload   `embed:""`
 }
 
-func (v *validate) Run(ctx context.Context, std streams) error {
+func (v *validate) Run(ctx context.Context, std cli.Streams) error {
 	if v.Rates == nil && v.Preset == "" {
 		v.Rates = cli.Rates{1} // no rate is needed to speak one call
 	}
@@ -25,12 +25,12 @@ func (v *validate) Run(ctx context.Context, std streams) error {
 	if err != nil {
 		return cli.Usage("%w", err)
 	}
-	to, err := v.connect(ctx, c, v.Seed, func(format string, args ...any) { fmt.Fprintf(std.err, format+"\n", args...) })
+	to, err := v.connect(ctx, c, v.Seed, func(format string, args ...any) { fmt.Fprintf(std.Err, format+"\n", args...) })
 	if err != nil {
 		return err
 	}
 	defer to.client.Close()
-	return check(ctx, std.out, to, c)
+	return check(ctx, std.Out, to, c)
 }
 
 // check speaks one call, shows each turn, and says whether the second found the first's prefix in the cache.

@@ -42,15 +42,6 @@ func main() { cli.Main(run) }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	var c commands
-	cmd, done, err := cli.Parse(&c, "kneemock", "A mock SGLang or vLLM server: a simulated engine, in real time, behind the OpenAI wire.\n\n"+
+	return cli.Run(ctx, &c, "kneemock", "A mock SGLang or vLLM server: a simulated engine, in real time, behind the OpenAI wire.\n\n"+
 		"Example: kneemock serve --model gemma-4-12b --gpu l40s", args, stdout, stderr, recipe.Vars())
-	if done || err != nil {
-		return err
-	}
-	cmd.BindTo(ctx, (*context.Context)(nil))
-	cmd.Bind(streams{stdout, stderr})
-	return cmd.Run()
 }
-
-// streams is where a command writes: results, and everything else.
-type streams struct{ out, err io.Writer }

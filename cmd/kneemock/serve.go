@@ -27,7 +27,7 @@ type serve struct {
 const drain = 5 * time.Second
 
 // Run serves until ctx ends and the server has stopped.
-func (s *serve) Run(ctx context.Context, std streams) error {
+func (s *serve) Run(ctx context.Context, std cli.Streams) error {
 	cfg, err := s.Recipe.Engine("")
 	if err != nil {
 		return cli.Usage("%w", err)
@@ -56,13 +56,13 @@ func (s *serve) Run(ctx context.Context, std streams) error {
 	hs := &http.Server{
 		Handler:           mock.Handler(),
 		ReadHeaderTimeout: 10 * time.Second,
-		ErrorLog:          log.New(std.err, "kneemock: ", 0),
+		ErrorLog:          log.New(std.Err, "kneemock: ", 0),
 	}
 	served := make(chan error, 1)
 	go func() { served <- hs.Serve(l) }()
 
 	url := "http://" + l.Addr().String()
-	fmt.Fprintf(std.out, "kneemock: %s serves %s on %s as %s, KV pool %d tokens; try: kneeload validate --base-url %s\n",
+	fmt.Fprintf(std.Out, "kneemock: %s serves %s on %s as %s, KV pool %d tokens; try: kneeload validate --base-url %s\n",
 		url, name, cfg.GPU.Name, kind, mock.Stats().KVPoolTokens, url)
 	select {
 	case err := <-served:

@@ -34,16 +34,8 @@ func main() { cli.Main(run) }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	var c commands
-	cmd, done, err := cli.Parse(&c, "kneesim", "Predict the load that an LLM endpoint carries, without the endpoint.\n\nExample: kneesim simulate --preset l40s", args, stdout, stderr, recipe.Vars())
-	if done || err != nil {
-		return err
-	}
-	cmd.BindTo(ctx, (*context.Context)(nil))
-	cmd.Bind(streams{stdout, stderr})
-	return cmd.Run()
+	return cli.Run(ctx, &c, "kneesim", "Predict the load that an LLM endpoint carries, without the endpoint.\n\nExample: kneesim simulate --preset l40s", args, stdout, stderr, recipe.Vars())
 }
-
-type streams struct{ out, err io.Writer }
 
 type simulate struct {
 	cli.ConfigFile `embed:""`
@@ -56,7 +48,7 @@ type simulate struct {
 // simCalls is how many calls a simulated step waits for: virtual time costs nothing.
 const simCalls = 200
 
-func (s *simulate) Run(ctx context.Context, std streams) error {
+func (s *simulate) Run(ctx context.Context, std cli.Streams) error {
 	if s.Replay != "" {
 		return s.replay(ctx, std)
 	}
@@ -88,7 +80,7 @@ func (s *simulate) Run(ctx context.Context, std streams) error {
 	}
 	defer log.Close()
 	clk, endpoint := simulation.NewRun(eng, gen.Script.Lexicon, generator.Limits{})
-	progress := cli.NewProgress(std.err)
+	progress := cli.NewProgress(std.Err)
 	progress.Brief = true
 	known := recipe.EngineInfo(cfg)
 	known.Calibration = &cal
@@ -97,8 +89,8 @@ func (s *simulate) Run(ctx context.Context, std streams) error {
 		Header: measurement.Header{Label: s.Label, Tool: "kneesim " + cli.Version, Config: c, Engine: known, Seed: s.Seed, Nonce: fmt.Sprintf("%016x", gen.Script.Nonce)}}
 	var r measurement.Results
 	clk.Run(ctx, func() { r, err = sweep.Run(ctx) })
-	analysis.Summary(std.out, r)
-	fmt.Fprintf(std.out, "\nUncalibrated: a model of %s on %s, not a measurement. Files: %s, %s, %s, %s\n", cfg.Model.Name, cfg.GPU.Name, files.Log, files.JSON, files.CSV, files.PNG)
+	analysis.Summary(std.Out, r)
+	fmt.Fprintf(std.Out, "\nUncalibrated: a model of %s on %s, not a measurement. Files: %s, %s, %s, %s\n", cfg.Model.Name, cfg.GPU.Name, files.Log, files.JSON, files.CSV, files.PNG)
 	return err
 }
 

@@ -18,7 +18,7 @@ import (
 
 // replay sends a recorded run's turns to the engine model at the instants at which they were really sent, and sets the
 // predicted TTFT beside the measured one.
-func (s *simulate) replay(ctx context.Context, std streams) error {
+func (s *simulate) replay(ctx context.Context, std cli.Streams) error {
 	log, err := measurement.OpenLog(s.Replay)
 	if err != nil {
 		return err
@@ -27,9 +27,9 @@ func (s *simulate) replay(ctx context.Context, std streams) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(std.out, "%d turns of %s replayed on %s, %s.\n", r.turns, s.Replay, r.engine.Model.Name, r.engine.GPU.Name)
-	fmt.Fprintf(std.out, "TTFT from sent, predicted less measured: median %.1f ms, P95 of the difference %.1f ms.\n", r.median, r.p95)
-	fmt.Fprintf(std.out, "%.1f %% of the turns agree within the larger of 5 ms and 5 %%. Cached tokens agree on %.1f %%.\n", 100*r.close, 100*r.cached)
+	fmt.Fprintf(std.Out, "%d turns of %s replayed on %s, %s.\n", r.turns, s.Replay, r.engine.Model.Name, r.engine.GPU.Name)
+	fmt.Fprintf(std.Out, "TTFT from sent, predicted less measured: median %.1f ms, P95 of the difference %.1f ms.\n", r.median, r.p95)
+	fmt.Fprintf(std.Out, "%.1f %% of the turns agree within the larger of 5 ms and 5 %%. Cached tokens agree on %.1f %%.\n", 100*r.close, 100*r.cached)
 	return nil
 }
 

@@ -27,8 +27,22 @@ func Main(run func(ctx context.Context, args []string, stdout, stderr io.Writer)
 	os.Exit(Code(err))
 }
 
-// Parse reads args into grammar and returns what to run; done is true when help or the version was asked for and printed.
-func Parse(grammar any, name, description string, args []string, stdout, stderr io.Writer, options ...kong.Option) (cmd *kong.Context, done bool, err error) {
+// Streams are where a command writes: results to Out, everything else to Err.
+type Streams struct{ Out, Err io.Writer }
+
+// Run reads args into grammar and runs the command they name; its Run method may take a context.Context and Streams.
+func Run(ctx context.Context, grammar any, name, description string, args []string, stdout, stderr io.Writer, options ...kong.Option) error {
+	cmd, done, err := parse(grammar, name, description, args, stdout, stderr, options...)
+	if done || err != nil {
+		return err
+	}
+	cmd.BindTo(ctx, (*context.Context)(nil))
+	cmd.Bind(Streams{stdout, stderr})
+	return cmd.Run()
+}
+
+// parse returns what to run; done is true when help or the version was asked for and printed.
+func parse(grammar any, name, description string, args []string, stdout, stderr io.Writer, options ...kong.Option) (cmd *kong.Context, done bool, err error) {
 	exited := false
 	parser, err := kong.New(grammar, append(options, kong.Name(name), kong.Description(description+"\n\nEvery flag can stand in the environment too, --step-duration as "+strings.ToUpper(name)+"_STEP_DURATION; a flag wins."), kong.UsageOnError(), kong.Configuration(loadConfig), kong.DefaultEnvars(strings.ToUpper(name)), kong.Writers(stdout, stderr),
 		kong.Exit(func(int) { exited = true }), kong.Vars{"version": name + " " + Version, "presets": PresetNames},
