@@ -123,6 +123,8 @@ type turnLine struct {
 	Completion  *int     `json:"completion_tokens"`
 	Cached      *int     `json:"cached_tokens"`
 	Reused      bool     `json:"reused,omitempty"`
+	Dialed      millis   `json:"dialed_ms,omitempty"`
+	Retries     int      `json:"retries,omitempty"`
 	Outcome     Outcome  `json:"outcome"`
 	Detail      string   `json:"detail,omitempty"`
 }
@@ -242,7 +244,7 @@ func turnToLine(t Turn, raw bool) turnLine {
 		Wrote: seconds(t.WroteRequest), Headers: seconds(t.Headers), FirstEvent: seconds(t.FirstEvent),
 		FirstToken: seconds(t.FirstToken), LastToken: seconds(t.LastToken), End: seconds(t.End), FirstTokens: t.FirstEventTokens,
 		Prompt: known(t.PromptTokens), Completion: known(t.CompletionTokens), Cached: known(t.CachedTokens),
-		Reused: t.Reused, Outcome: t.Outcome, Detail: t.Detail}
+		Reused: t.Reused, Dialed: millis(t.Dialed), Retries: t.Retries, Outcome: t.Outcome, Detail: t.Detail}
 	if t.Held >= 0 {
 		held := seconds(t.Held)
 		l.Held = &held
@@ -269,7 +271,7 @@ func (l turnLine) turn() Turn {
 		WroteRequest: time.Duration(l.Wrote), Headers: time.Duration(l.Headers), FirstEvent: time.Duration(l.FirstEvent),
 		FirstToken: time.Duration(l.FirstToken), LastToken: time.Duration(l.LastToken), End: time.Duration(l.End),
 		FirstEventTokens: l.FirstTokens, PromptTokens: count(l.Prompt), CompletionTokens: count(l.Completion),
-		CachedTokens: count(l.Cached), Reused: l.Reused, Outcome: l.Outcome, Detail: l.Detail}
+		CachedTokens: count(l.Cached), Reused: l.Reused, Dialed: time.Duration(l.Dialed), Retries: l.Retries, Outcome: l.Outcome, Detail: l.Detail}
 	if l.Held != nil {
 		t.Held = time.Duration(*l.Held)
 	}

@@ -8,10 +8,40 @@ type Results struct {
 	Config    Config       `json:"config"`
 	Engine    Engine       `json:"engine"`
 	Seed      uint64       `json:"seed"`
+	Arrivals  Arrivals     `json:"arrivals"`
 	Steps     []StepResult `json:"steps"`
 	Knees     Knees        `json:"knees"`
 	Mechanism Mechanism    `json:"mechanism"`
 	Warnings  []string     `json:"warnings"`
+}
+
+// Arrivals certify the load: what was asked, and tests of the instants at which calls were really sent. A test that had too
+// little to go by is absent.
+type Arrivals struct {
+	Process      string       `json:"process"`       // as Config.Arrivals; "poisson" when that is empty
+	Calls        int          `json:"calls"`         // sent, whose instants were tested; held ones are left out
+	KS           *Test        `json:"ks"`            // Kolmogorov-Smirnov of gap*λ against the unit exponential, λ asked
+	AD           *Test        `json:"ad"`            // Anderson-Darling of gap*λ against an exponential of estimated mean
+	CV           *float64     `json:"cv"`            // coefficient of variation of gap*λ; 1 for Poisson
+	Dispersion   []WindowTest `json:"dispersion"`    // of counts in windows of 1, 10 and 60 s; 1 for Poisson
+	Lag1         *Test        `json:"lag1"`          // autocorrelation of successive gaps; 0 for Poisson
+	WholeSeconds *Test        `json:"whole_seconds"` // share of arrivals within 1 ms of a whole second of the step
+	LagP50       *float64     `json:"schedule_lag_p50_ms"`
+	LagP99       *float64     `json:"schedule_lag_p99_ms"`
+	LagMax       *float64     `json:"schedule_lag_max_ms"`
+	Certified    bool         `json:"certified"` // no test of a Poisson process rejects at p = .001, and at least the KS test was made
+}
+
+// Test is a statistic and the probability of one as extreme if the hypothesis holds.
+type Test struct {
+	Value float64 `json:"value"`
+	P     float64 `json:"p"`
+}
+
+// WindowTest is a Test over windows of a length.
+type WindowTest struct {
+	WindowS float64 `json:"window_s"`
+	Test
 }
 
 // StepResult is one point of the curve.
@@ -50,9 +80,18 @@ type StepResult struct {
 	SaturationRatio     *float64 `json:"saturation_ratio"` // 1 - InFlightSlope: completions/arrivals
 	ScheduleLagP99      *float64 `json:"schedule_lag_p99_ms"`
 
-	ByTurn  []TurnResult `json:"by_turn"`
-	Verdict Verdict      `json:"verdict"`
-	Flags   []string     `json:"flags"`
+	Objectives []ObjectiveResult `json:"objectives"`
+	Retries    int               `json:"retries"`      // requests sent again because a kept connection had been closed
+	Dialed     int               `json:"dialed_turns"` // measured turns whose TTFT holds opening a connection
+	ByTurn     []TurnResult      `json:"by_turn"`
+	Verdict    Verdict           `json:"verdict"`
+	Flags      []string          `json:"flags"`
+}
+
+// ObjectiveResult is one objective and what was measured for it.
+type ObjectiveResult struct {
+	Objective
+	ValueMS *float64 `json:"value_ms"` // absent when it is censored or nothing was measured
 }
 
 // TurnResult is the same for one turn index within a step.
@@ -77,7 +116,7 @@ const (
 	Undecided Verdict = "undecided"
 )
 
-// The flags of a step. A step with one of the first four cannot pass.
+// The flags of a step. A step with one of the first five cannot pass.
 const (
 	FlagClientLimited = "client_limited" // the generator itself was late
 	FlagCapBound      = "cap_bound"      // calls waited for --max-concurrent-calls
@@ -87,6 +126,8 @@ const (
 	FlagShort         = "short"          // fewer measured turns than asked
 	FlagIncomplete    = "incomplete"     // the step was cut before its window ended
 	FlagErrors        = "errors"         // error rate of 2 % or more
+	FlagBuffered      = "buffered"       // answers came whole, in one read: something on the way buffers the stream
+	FlagColdCache     = "cold_cache"     // turns 2.. found no warm prefix although few calls were live
 )
 
 // KneeStatus says what became of the search for a knee.

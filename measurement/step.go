@@ -41,6 +41,7 @@ type Config struct {
 	MaxConcurrentCalls int         `json:"max_concurrent_calls"`
 	Language           string      `json:"language,omitempty"`
 	SLO                []Objective `json:"slo"`
+	Arrivals           string      `json:"arrivals,omitempty"` // "poisson" when empty; "constant", "gamma:2", "ramp:30s", "recorded", or "closed": then the rates are calls at once
 }
 
 // Objective is one service level: the Quantile of Metric must not exceed LimitMS.

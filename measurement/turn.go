@@ -62,7 +62,9 @@ type Turn struct {
 	CompletionTokens int // Unknown when the server did not say
 	CachedTokens     int // Unknown when the server did not say
 
-	Reused  bool // the request went over a connection that was already open
+	Reused  bool          // the request went over a connection that had carried one before
+	Dialed  time.Duration // connecting and TLS handshake that the turn itself waited for; 0 when the connection was there
+	Retries int           // times the request was sent again because a kept connection turned out to be closed
 	Outcome Outcome
 	Detail  string // for a failure: one sentence of what was seen; never a secret, never prompt text
 }

@@ -14,14 +14,12 @@ import (
 type validate struct {
 	cli.ConfigFile `embed:""`
 	endpoint       `embed:""`
-	cli.Workload   `embed:""`
+	cli.Calls      `embed:""`
 }
 
 func (v *validate) Run(ctx context.Context, std cli.Streams) error {
-	if v.Rates == nil && v.Preset == "" {
-		v.Rates = cli.Rates{1} // no rate is needed to speak one call
-	}
-	c, err := v.Workload.Config()
+	w := cli.Workload{Calls: v.Calls, Rates: cli.Rates{1}} // no rate is needed to speak one call
+	c, err := w.Config()
 	if err != nil {
 		return cli.Usage("%w", err)
 	}

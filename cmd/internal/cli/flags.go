@@ -140,13 +140,9 @@ func ParseSLO(text string) (SLO, error) {
 	return s, nil
 }
 
-// Workload is the flags that say what callers do and how long a step takes; what is not given comes from the preset.
-type Workload struct {
-	Preset        string `help:"Defaults for a kind of endpoint: ${presets}." placeholder:"NAME" group:"workload"`
-	Rates         Rates  `help:"Call rates λ to try, calls/s, from low to high." placeholder:"0.2,0.5,1" group:"workload"`
-	Extend        bool   `help:"Go on below or above the rates (at most 6 more) when the knee is not between them." default:"true" negatable:"" group:"workload"`
-	StopAfterFail bool   `help:"End the sweep with the first rate that fails." group:"workload"`
-
+// Calls is the flags that say what callers do; what is not given comes from the preset.
+type Calls struct {
+	Preset             string   `help:"Defaults for a kind of endpoint: ${presets}." placeholder:"NAME" group:"workload"`
 	SystemPromptTokens *int     `help:"Length of each call's own system prompt." placeholder:"18000" group:"workload"`
 	UserTokens         *int     `help:"Length of what the caller says each turn." placeholder:"40" group:"workload"`
 	Turns              *int     `help:"Turns of a call; the first only warms the cache and is not measured." placeholder:"4" group:"workload"`
@@ -156,14 +152,22 @@ type Workload struct {
 	Gap                *Gap     `help:"Pause between a reply and the next turn, uniform." placeholder:"5s-7s" group:"workload"`
 	Language           *string  `help:"Filler text: hindi or english." placeholder:"hindi" group:"workload"`
 	Seed               uint64   `help:"Seed of everything drawn: arrivals, gaps, words." default:"1" group:"workload"`
+}
 
+// Workload is the flags of a sweep: its calls, its rates and its steps.
+type Workload struct {
+	Calls `embed:""`
+
+	Rates              Rates    `help:"Call rates λ to try, calls/s, from low to high." placeholder:"0.2,0.5,1" group:"steps"`
+	Extend             bool     `help:"Go on below or above the rates (at most 6 more) when the knee is not between them." default:"true" negatable:"" group:"steps"`
+	StopAfterFail      bool     `help:"End the sweep with the first rate that fails." group:"steps"`
+	SLO                *SLO     `help:"What must hold: a limit for P95 TTFT, or a list such as ttft:p95:300ms,itl:p95:40ms." placeholder:"300ms" group:"steps"`
 	Warmup             *Seconds `help:"Load before a step's window; by default a call's lifetime." placeholder:"28s" group:"steps"`
 	StepDuration       *Seconds `help:"Measured window of a step, at least." placeholder:"90s" group:"steps"`
-	MaxStepDuration    *Seconds `help:"Measured window of a step, at most, when --min-turns are slow to come." placeholder:"20m" group:"steps"`
 	MinTurns           *int     `help:"Measured turns that a window waits for; fewer than 60 cannot bound a P95." placeholder:"60" group:"steps"`
+	MaxStepDuration    *Seconds `help:"Measured window of a step, at most, when --min-turns are slow to come." placeholder:"20m" group:"steps"`
 	Drain              *Seconds `help:"Longest wait after a window for calls in progress; by default 60s, or ten times the SLO if that is more." placeholder:"60s" group:"steps"`
 	MaxConcurrentCalls *int     `help:"Calls beyond it are held back, and the step is flagged." placeholder:"400" group:"steps"`
-	SLO                *SLO     `help:"What must hold: a limit for P95 TTFT, or a list." placeholder:"300ms" group:"steps"`
 }
 
 // Output is the flags that say where the files of a run go.
