@@ -107,7 +107,7 @@ func sweepVirtual(t *testing.T, c generator.Config, e engine.Config, rates []flo
 	}
 	var n notes
 	clk, to := simulation.NewRun(eng, c.Script.Lexicon, generator.Limits{})
-	clk.Run(t.Context(), func() { err = generator.Sweep(t.Context(), clk, to, &n, c, generator.Rates(rates)) })
+	clk.Run(t.Context(), func() { err = generator.Sweep(t.Context(), clk, to, &n, c, nil, generator.Rates(rates)) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func sweepHTTP(t *testing.T, c generator.Config, e engine.Config, rates []float6
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := generator.Sweep(t.Context(), wall, client, &n, c, generator.Rates(rates)); err != nil {
+		if err := generator.Sweep(t.Context(), wall, client, &n, c, nil, generator.Rates(rates)); err != nil {
 			t.Error(err)
 		}
 		wall.Wait()

@@ -7,6 +7,7 @@ import (
 	"math"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -299,7 +300,7 @@ func TestLostEndpointEndsTheSweep(t *testing.T) {
 	}
 	var n notes
 	v.Run(t.Context(), func() {
-		err := Sweep(t.Context(), v, f, &n, testConfig(), Rates([]float64{1, 2, 3}))
+		err := Sweep(t.Context(), v, f, &n, testConfig(), nil, Rates([]float64{1, 2, 3}))
 		if !errors.Is(err, ErrLost) {
 			t.Errorf("got %v, want ErrLost", err)
 		}
@@ -320,7 +321,7 @@ func TestInterruptSavesWhatWasMeasured(t *testing.T) {
 		f.clk = w
 		var n notes
 		time.AfterFunc(40*time.Second, cancel)
-		err := Sweep(ctx, w, f, &n, testConfig(), Rates([]float64{2, 3}))
+		err := Sweep(ctx, w, f, &n, testConfig(), nil, Rates([]float64{2, 3}))
 		if !errors.Is(err, context.Canceled) || len(n.steps) != 1 || n.steps[0].WindowEnd != measurement.Never || len(n.turns) == 0 {
 			t.Errorf("err %v, %d steps, %d turns; want canceled, one open step, and turns", err, len(n.steps), len(n.turns))
 		}
@@ -395,5 +396,122 @@ func TestValidate(t *testing.T) {
 	c.Turns = 1
 	if err := c.Validate(); err == nil || !strings.Contains(err.Error(), "turns: 1: must be at least 2") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A closed loop keeps exactly so many calls in progress; whoever ends is followed at once.
+func TestClosedLoop(t *testing.T) {
+	c := testConfig()
+	c.Closed = true
+	s, n, err := runVirtual(t, c, 7, steady(200*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n.peak != 7 || s.LiveMax != 7 || math.Abs(s.LiveMean-7) > 1e-6 || s.HeldCalls != 0 {
+		t.Errorf("live calls mean %v, max %d, peak %d, held %d; want 7 throughout and none held", s.LiveMean, s.LiveMax, n.peak, s.HeldCalls)
+	}
+	for _, turn := range n.turns {
+		if turn.Outcome != measurement.OK || turn.Held != measurement.Never {
+			t.Fatalf("turn %+v", turn)
+		}
+		if lag, _ := turn.Lag(); lag != 0 {
+			t.Fatalf("lag %v", lag)
+		}
+	}
+}
+
+// Shards keep to slots fixed beforehand, whatever each of them sees.
+func TestShardsStayInStep(t *testing.T) {
+	var steps [3][]measurement.Step
+	for i := range steps {
+		v := clock.NewVirtual()
+		f := steady(time.Duration(i+1) * 100 * time.Millisecond)
+		f.clk = v
+		c := testConfig()
+		c.Process = workload.Process{Shard: i, Shards: len(steps)}
+		c.StartAt = 5 * time.Second
+		var n notes
+		v.Run(t.Context(), func() {
+			if err := Sweep(t.Context(), v, f, &n, c, nil, Rates([]float64{.1, 2})); err != nil {
+				t.Error(err)
+			}
+		})
+		steps[i] = n.steps
+	}
+	for i := range steps {
+		for j, s := range steps[i] {
+			first := steps[0][j]
+			if s.Start != first.Start || s.WindowStart != first.WindowStart || s.WindowEnd != first.WindowEnd {
+				t.Errorf("shard %d step %d: %v %v-%v, want %v %v-%v", i, j, s.Start, s.WindowStart, s.WindowEnd, first.Start, first.WindowStart, first.WindowEnd)
+			}
+		}
+	}
+	if s := steps[0][0]; s.Start != 5*time.Second || s.WindowEnd-s.WindowStart != 240*time.Second {
+		t.Errorf("the first step starts at %v with a window of %v, want 5s and the 240s that 72 turns take at .1 calls/s", s.Start, s.WindowEnd-s.WindowStart)
+	}
+}
+
+// A sweep that goes on behind earlier steps does what the whole one does.
+func TestSweepGoesOn(t *testing.T) {
+	run := func(done []measurement.Step) []measurement.Turn {
+		v := clock.NewVirtual()
+		f := steady(50 * time.Millisecond)
+		f.clk = v
+		var n notes
+		v.Run(t.Context(), func() {
+			if err := Sweep(t.Context(), v, f, &n, testConfig(), done, Rates([]float64{1, 2, 3})); err != nil {
+				t.Error(err)
+			}
+		})
+		return n.turns
+	}
+	whole, rest := run(nil), run(make([]measurement.Step, 2))
+	count := func(turns []measurement.Turn) (n int, ttft time.Duration) {
+		for _, x := range turns {
+			if x.Step == 2 {
+				n++
+				d, _ := x.TTFT()
+				ttft += d
+			}
+		}
+		return n, ttft
+	}
+	a, x := count(whole)
+	b, y := count(rest)
+	if a != b || x != y || len(rest) != b {
+		t.Errorf("step 2 of the whole sweep has %d turns, of the one that goes on %d, of %d in all", a, b, len(rest))
+	}
+}
+
+type preparing struct {
+	fixed
+	calls *atomic.Int32
+}
+
+func (p preparing) Prepare(context.Context) { p.calls.Add(1) }
+
+func TestPrepare(t *testing.T) {
+	v := clock.NewVirtual()
+	p := preparing{fixed: steady(time.Millisecond), calls: &atomic.Int32{}}
+	p.clk = v
+	c := testConfig()
+	c.Prepare = 300 * time.Millisecond
+	var n notes
+	v.Run(t.Context(), func() {
+		if _, err := RunStep(t.Context(), v, p, &n, c, 0, 1); err != nil {
+			t.Error(err)
+		}
+	})
+	later := 0
+	for _, turn := range n.turns {
+		if turn.Turn > 1 {
+			later++
+		}
+		if lag, _ := turn.Lag(); lag != 0 {
+			t.Fatalf("preparing made a turn %v late", lag)
+		}
+	}
+	if got := int(p.calls.Load()); got != later {
+		t.Errorf("prepared %d times for %d later turns", got, later)
 	}
 }

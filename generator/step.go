@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -19,15 +20,32 @@ import (
 // Config is what a sweep asks of its calls and steps.
 type Config struct {
 	Script             workload.Script
-	Turns              int           // of a call; the first is the warm turn
-	OutputTokens       int           // asked of every turn but the warm one, which asks 1
-	Warmup             time.Duration // before a step's window, at least a call's lifetime
-	StepDuration       time.Duration // of the window, at least
-	MaxStepDuration    time.Duration // of the window, at most, when MinTurns are slow to come
-	Drain              time.Duration // after the window, at most, for the calls in progress to end
-	MinTurns           int           // measured turns that a window waits for
-	MaxConcurrentCalls int           // calls beyond it are held back, in the order of their arrival
-	GiveUp             int           // the endpoint is lost after so many refused connections in a row and no answer between; 0: 8
+	Process            workload.Process // of call arrivals
+	Turns              int              // of a call; the first is the warm turn
+	OutputTokens       int              // asked of every turn but the warm one, which asks 1
+	Warmup             time.Duration    // before a step's window, at least a call's lifetime
+	StepDuration       time.Duration    // of the window, at least
+	MaxStepDuration    time.Duration    // of the window, at most, when MinTurns are slow to come
+	Drain              time.Duration    // after the window, at most, for the calls in progress to end
+	MinTurns           int              // measured turns that a window waits for
+	MaxConcurrentCalls int              // calls beyond it are held back, in the order of their arrival
+	Closed             bool             // no arrivals: the rate of a step is how many calls are spoken at once, each followed at once by the next
+	Prepare            time.Duration    // how long before a turn the endpoint is told to make ready, if it can; 0 is never
+	StartAt            time.Duration    // of the first step; at once when it is past
+	GiveUp             int              // the endpoint is lost after so many refused connections in a row and no answer between; 0: 8
+}
+
+// slots reports whether steps begin and end at instants fixed beforehand, so that shards of one run stay in step.
+func (c *Config) slots() bool { return c.Process.Shards > 1 }
+
+// window is how long a step's window is planned to be. With slots it is what a server that keeps up needs for a fifth more
+// than the minimum of turns, since a shard cannot know how many the others have had.
+func (c *Config) window(rate float64) time.Duration {
+	if !c.slots() {
+		return c.StepDuration
+	}
+	need := 1.2 * float64(c.MinTurns) / (rate * float64(c.Turns-1))
+	return max(c.StepDuration, min(c.MaxStepDuration, time.Duration(math.Ceil(1000*need))*time.Millisecond))
 }
 
 // Validate names the first field that cannot be, its value and the rule.
@@ -49,6 +67,8 @@ func (c *Config) Validate() error {
 		{"drain", c.Drain >= 0, c.Drain, "0 or more"},
 		{"minimum turns", c.MinTurns >= 0, c.MinTurns, "0 or more"},
 		{"maximum concurrent calls", c.MaxConcurrentCalls >= 1, c.MaxConcurrentCalls, "at least 1"},
+		{"shards", c.Process.Shards == 0 || c.Process.Shard >= 0 && c.Process.Shard < c.Process.Shards, fmt.Sprintf("%d of %d", c.Process.Shard, c.Process.Shards), "one of 0 to n-1 of n"},
+		{"shards", c.Process.Shards <= 1 || !c.Closed, "in a closed loop", "an open one: a closed loop cannot be split"},
 		{"lexicon", c.Script.Lexicon != nil, nil, "a language"},
 	} {
 		if !f.ok {
@@ -115,31 +135,48 @@ func Rates(rates []float64) Plan {
 	}
 }
 
-// Sweep runs one step after another as plan says. It returns when the plan is done, with ctx's error when ctx ends first,
-// and with ErrLost when the endpoint is gone; what was measured so far has been told to the observer in every case. It must
-// run in a process of clk.
-func Sweep(ctx context.Context, clk clock.Clock, to Endpoint, tell Observer, c Config, plan Plan) error {
+// Preparer is an Endpoint that can make ready for a turn shortly before it is due: open a connection, say. Prepare may block;
+// it is called in a process of its own.
+type Preparer interface {
+	Prepare(ctx context.Context)
+}
+
+// Sweep runs one step after another as plan says, behind those done before it, if it goes on with an earlier run. It returns
+// when the plan is done, with ctx's error when ctx ends first, and with ErrLost when the endpoint is gone; what was measured
+// so far has been told to the observer in every case. It must run in a process of clk.
+func Sweep(ctx context.Context, clk clock.Clock, to Endpoint, tell Observer, c Config, done []measurement.Step, plan Plan) error {
 	if err := c.Validate(); err != nil {
 		return err
 	}
-	var done []measurement.Step
+	done = slices.Clone(done)
+	start := max(clk.Now(), c.StartAt)
 	for {
 		rate, ok := plan(done)
 		if !ok {
 			return nil
 		}
-		s, err := RunStep(ctx, clk, to, tell, c, len(done), rate)
+		if err := clk.SleepUntil(ctx, start); err != nil {
+			return err
+		}
+		s, err := runStep(ctx, clk, to, tell, c, len(done), rate, start)
 		done = append(done, s)
 		if err != nil {
 			return fmt.Errorf("step %d at %g calls/s: %w", s.Step, rate, err)
 		}
+		start = clk.Now()
+		if c.slots() {
+			start = s.WindowEnd + c.Drain
+		}
 	}
 }
 
-// RunStep runs one step: calls arrive as a Poisson process of the rate from its start to the end of its window; then the
-// calls in progress end. The step is complete when WindowEnd is set.
+// RunStep runs one step from now on: calls arrive as Config.Process says, at the rate, from its start to the end of its
+// window; then the calls in progress end. The step is complete when WindowEnd is set.
 func RunStep(ctx context.Context, clk clock.Clock, to Endpoint, tell Observer, c Config, number int, rate float64) (measurement.Step, error) {
-	start := clk.Now()
+	return runStep(ctx, clk, to, tell, c, number, rate, clk.Now())
+}
+
+func runStep(ctx context.Context, clk clock.Clock, to Endpoint, tell Observer, c Config, number int, rate float64, start time.Duration) (measurement.Step, error) {
 	s := &step{clk: clk, to: to, tell: tell, c: c, enough: clk.NewEvent(), lost: clk.NewEvent(), idle: clk.NewEvent(),
 		rec: measurement.Step{Step: number, Rate: rate, Start: start, WindowStart: start + c.Warmup, WindowEnd: measurement.Never,
 			DrainEnd: measurement.Never},
@@ -148,18 +185,20 @@ func RunStep(ctx context.Context, clk clock.Clock, to Endpoint, tell Observer, c
 		s.c.GiveUp = 8
 	}
 	s.last = start
-	return s.run(ctx, workload.NewPoisson(c.Script.Seed, number, rate))
+	s.prepare, _ = to.(Preparer)
+	return s.run(ctx)
 }
 
 // step is one step while it runs. mu guards what follows it; it is never held while waiting or telling.
 type step struct {
-	clk    clock.Clock
-	to     Endpoint
-	tell   Observer
-	c      Config
-	enough clock.Event // MinTurns measured turns have been sent, or can never be
-	lost   clock.Event // the endpoint takes no connection
-	idle   clock.Event // arrivals have ended and no call is in progress
+	clk     clock.Clock
+	to      Endpoint
+	prepare Preparer // to, if it can; nil otherwise
+	tell    Observer
+	c       Config
+	enough  clock.Event // MinTurns measured turns have been sent, or can never be
+	lost    clock.Event // the endpoint takes no connection
+	idle    clock.Event // arrivals have ended and no call is in progress
 
 	blocked time.Duration // until when the cap last held arrivals back; of the process of arrivals
 
@@ -179,7 +218,7 @@ type step struct {
 	turnsArea float64
 }
 
-func (s *step) run(ctx context.Context, arrivals workload.Arrivals) (measurement.Step, error) {
+func (s *step) run(ctx context.Context) (measurement.Step, error) {
 	s.tell.StepBegin(s.rec)
 	callCtx, cutCalls := s.clk.WithCancelCause(ctx)
 	defer cutCalls(nil)
@@ -187,7 +226,11 @@ func (s *step) run(ctx context.Context, arrivals workload.Arrivals) (measurement
 	defer stopArrivals(nil)
 	s.arriving = true
 	s.clk.Go("the arrivals of step "+strconv.Itoa(s.rec.Step), func() {
-		s.arrive(arriveCtx, callCtx, arrivals)
+		if s.c.Closed {
+			s.cycle(arriveCtx, callCtx)
+		} else {
+			s.arrive(arriveCtx, callCtx, s.c.Process.Arrivals(s.c.Script.Seed, s.rec.Step, s.rec.Rate))
+		}
 		s.mu.Lock()
 		s.arriving = false
 		idle := s.live == 0
@@ -243,11 +286,13 @@ func (s *step) window(ctx context.Context) error {
 	s.liveArea, s.turnsArea = 0, 0
 	s.rec.LiveMax, s.rec.InFlightStart = s.live, s.turns
 	s.mu.Unlock()
-	if s.lost.WaitUntil(ctx, begin+s.c.StepDuration) {
+	planned := begin + s.c.window(s.rec.Rate)
+	if s.lost.WaitUntil(ctx, planned) {
 		return ErrLost
 	}
 	longest := begin + s.c.MaxStepDuration
-	if s.c.MinTurns > 0 {
+	extends := s.c.MinTurns > 0 && !s.c.slots()
+	if extends {
 		s.enough.WaitUntil(ctx, longest)
 	}
 	if err := ctx.Err(); err != nil {
@@ -255,9 +300,9 @@ func (s *step) window(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	end := begin + s.c.StepDuration
+	end := planned
 	switch {
-	case s.c.MinTurns == 0:
+	case !extends:
 	case s.measured < s.c.MinTurns:
 		end = longest
 	default:
@@ -274,39 +319,57 @@ func (s *step) window(ctx context.Context) error {
 // arrive starts a call at each arrival until ctx ends. An arrival that finds the cap reached waits for a call to end, and so
 // do those behind it: first come, first served. What is still held when the window ends is shed.
 func (s *step) arrive(ctx, callCtx context.Context, arrivals workload.Arrivals) {
-	for n := 0; ; n++ {
-		due := s.rec.Start + arrivals.Next()
-		if s.clk.SleepUntil(ctx, due) != nil {
-			s.shed(n, due, arrivals)
-			return
-		}
-		held, ok := s.admit(ctx, due)
+	for {
+		a, ok := arrivals.Next()
 		if !ok {
-			s.shed(n, due, arrivals)
 			return
 		}
-		call := s.rec.Step*measurement.CallsPerStep + n
-		s.clk.Go("call "+strconv.Itoa(call), func() { s.call(callCtx, call, due, held) })
+		due := s.rec.Start + a.At
+		if s.clk.SleepUntil(ctx, due) != nil {
+			s.shed(a, arrivals)
+			return
+		}
+		held, ok := s.admit(ctx, due, s.c.MaxConcurrentCalls)
+		if !ok {
+			s.shed(a, arrivals)
+			return
+		}
+		s.begin(callCtx, a.N, due, held)
 	}
 }
 
+// cycle keeps as many calls in progress as the step's rate says, until ctx ends: a closed loop.
+func (s *step) cycle(ctx, callCtx context.Context) {
+	for n := 0; ; n++ {
+		if _, ok := s.admit(ctx, s.clk.Now(), int(s.rec.Rate)); !ok {
+			return
+		}
+		s.begin(callCtx, n, s.clk.Now(), measurement.Never)
+	}
+}
+
+// begin starts a call that has been admitted.
+func (s *step) begin(ctx context.Context, n int, due, held time.Duration) {
+	s.mu.Lock()
+	s.arrived(due, held >= 0)
+	s.mu.Unlock()
+	call := s.rec.Step*measurement.CallsPerStep + n
+	s.clk.Go("call "+strconv.Itoa(call), func() { s.call(ctx, call, due, held) })
+}
+
 // admit takes a slot under the cap, waiting for one if need be; ok is false when ctx ended first.
-func (s *step) admit(ctx context.Context, due time.Duration) (held time.Duration, ok bool) {
+func (s *step) admit(ctx context.Context, due time.Duration, limit int) (held time.Duration, ok bool) {
 	held = measurement.Never
 	if due < s.blocked { // it came while the one before it was held
 		held = s.blocked
 	}
 	for {
 		s.mu.Lock()
-		if s.live < s.c.MaxConcurrentCalls {
+		if s.live < limit {
 			now := s.clk.Now()
 			s.integrate(now)
 			s.live++
 			s.rec.LiveMax = max(s.rec.LiveMax, s.live)
-			s.arrived(due)
-			if held >= 0 && due >= s.rec.WindowStart {
-				s.rec.HeldCalls++
-			}
 			calls, turns := s.live, s.turns
 			s.mu.Unlock()
 			s.tell.InFlight(now, calls, turns)
@@ -328,29 +391,30 @@ func (s *step) admit(ctx context.Context, due time.Duration) (held time.Duration
 	}
 }
 
-// arrived counts an arrival of the window; mu is held.
-func (s *step) arrived(due time.Duration) {
-	if s.rec.InWindow(due) {
-		s.rec.ArrivedCalls++
+// arrived counts an arrival, if it is of the window; mu is held.
+func (s *step) arrived(due time.Duration, held bool) {
+	if !s.rec.InWindow(due) {
+		return
+	}
+	s.rec.ArrivedCalls++
+	if held {
+		s.rec.HeldCalls++
 	}
 }
 
 // shed logs the arrivals of the window that the cap never let through: this one and those due behind it.
-func (s *step) shed(n int, due time.Duration, arrivals workload.Arrivals) {
+func (s *step) shed(a workload.Arrival, arrivals workload.Arrivals) {
 	s.mu.Lock()
 	end := s.rec.WindowEnd
 	s.mu.Unlock()
-	for ; end >= 0 && due <= end; n++ {
+	for ok := true; ok && s.rec.Start+a.At <= end; a, ok = arrivals.Next() {
+		due := s.rec.Start + a.At
 		s.mu.Lock()
-		s.arrived(due)
-		if due >= s.rec.WindowStart {
-			s.rec.HeldCalls++
-		}
+		s.arrived(due, true)
 		s.mu.Unlock()
-		t := unsent(s.rec.Step, s.rec.Step*measurement.CallsPerStep+n, 1, due)
+		t := unsent(s.rec.Step, s.rec.Step*measurement.CallsPerStep+a.N, 1, due)
 		t.Outcome, t.Detail = measurement.Shed, "held by the cap of "+strconv.Itoa(s.c.MaxConcurrentCalls)+" calls until the window ended"
 		s.tell.Turn(t)
-		due = s.rec.Start + arrivals.Next()
 	}
 }
 
@@ -358,11 +422,18 @@ func (s *step) shed(n int, due time.Duration, arrivals workload.Arrivals) {
 func (s *step) call(ctx context.Context, call int, due, held time.Duration) {
 	defer s.callEnds()
 	prompt := s.c.Script.Open(call)
+	last := s.c.Script.Turns(call, s.c.Turns)
 	for turn := 1; ; turn++ {
+		if turn > 1 && s.prepare != nil && s.c.Prepare > 0 {
+			if s.clk.SleepUntil(ctx, due-s.c.Prepare) != nil {
+				return
+			}
+			s.clk.Go("preparing for call "+strconv.Itoa(call), func() { s.prepare.Prepare(ctx) })
+		}
 		if s.clk.SleepUntil(ctx, due) != nil {
 			return
 		}
-		req := Request{Step: s.rec.Step, Call: call, Turn: turn, Prompt: prompt, MaxTokens: s.c.OutputTokens, Last: turn == s.c.Turns}
+		req := Request{Step: s.rec.Step, Call: call, Turn: turn, Prompt: prompt, MaxTokens: s.c.OutputTokens, Last: turn == last}
 		if turn == 1 {
 			req.MaxTokens = 1
 		}
@@ -374,7 +445,7 @@ func (s *step) call(ctx context.Context, call int, due, held time.Duration) {
 		s.turnEnds(&t)
 		s.tell.Turn(t)
 		if t.Outcome != measurement.OK {
-			for rest := turn + 1; rest <= s.c.Turns; rest++ {
+			for rest := turn + 1; rest <= last; rest++ {
 				s.missed(t.End)
 				s.tell.Turn(unsent(req.Step, call, rest, t.End))
 			}

@@ -1,6 +1,9 @@
 package workload
 
 import (
+	"encoding/json"
+	"fmt"
+	"io"
 	"math"
 	"time"
 )
@@ -15,10 +18,62 @@ type Script struct {
 	UserWords   int
 	GapMin      time.Duration // between the end of a turn and the next turn, uniform
 	GapMax      time.Duration
+
+	Transcripts []Transcript // what callers say instead of filler; call n speaks the n-th, and again from the first
+}
+
+// Transcript is a real call: what the system prompt and the caller said, turn by turn.
+type Transcript struct {
+	System string   `json:"system"`
+	Turns  []string `json:"turns"`
+}
+
+// tagWords begin the system prompt of a transcript, so that no two calls share a prefix even where they share a transcript.
+const tagWords = 8
+
+// Turns is how many turns a call has, of at most most.
+func (s *Script) Turns(call, most int) int {
+	if t := s.transcript(call); t != nil {
+		return min(most, len(t.Turns))
+	}
+	return most
+}
+
+func (s *Script) transcript(call int) *Transcript {
+	if n := len(s.Transcripts); n > 0 {
+		return &s.Transcripts[((call%n)+n)%n]
+	}
+	return nil
+}
+
+// ReadTranscripts reads JSON Lines of {"system": "...", "turns": ["...", ...]}. A bad line is named as name:line.
+func ReadTranscripts(r io.Reader, name string) ([]Transcript, error) {
+	var out []Transcript
+	in := json.NewDecoder(r)
+	in.DisallowUnknownFields()
+	for n := 1; ; n++ {
+		var t Transcript
+		err := in.Decode(&t)
+		switch {
+		case err == io.EOF && len(out) > 0:
+			return out, nil
+		case err == io.EOF:
+			return nil, fmt.Errorf("%s: holds no transcripts", name)
+		case err != nil:
+			return nil, fmt.Errorf(`%s: transcript %d: %w; each is {"system": "...", "turns": ["...", "..."]}`, name, n, err)
+		case len(t.Turns) < 2:
+			return nil, fmt.Errorf("%s: transcript %d has %d turns; at least 2 are needed, the first only warms the cache", name, n, len(t.Turns))
+		}
+		out = append(out, t)
+	}
 }
 
 // Open is the prompt of a call's first turn: its own system prompt, which no other call shares, and the caller's first words.
 func (s *Script) Open(call int) Prompt {
+	if t := s.transcript(call); t != nil {
+		tag := s.Lexicon.AppendText(nil, s.segment(call, 0, tagWords))
+		return Prompt{{Role: "system", Content: Content{Text: string(tag) + ".\n\n" + t.System}}, {Role: "user", Content: Content{Text: t.Turns[0]}}}
+	}
 	return Prompt{
 		{Role: "system", Content: Content{Segment: s.segment(call, 0, s.SystemWords)}},
 		{Role: "user", Content: Content{Segment: s.segment(call, 1, s.UserWords)}},
@@ -31,9 +86,11 @@ func (s *Script) Next(p Prompt, call, turn int, reply Content) Prompt {
 	if turn == 1 {
 		reply = Content{Text: s.Lexicon.Greeting}
 	}
-	return append(p[:len(p):len(p)],
-		Message{Role: "assistant", Content: reply},
-		Message{Role: "user", Content: Content{Segment: s.segment(call, turn+1, s.UserWords)}})
+	says := Content{Segment: s.segment(call, turn+1, s.UserWords)}
+	if t := s.transcript(call); t != nil {
+		says = Content{Text: t.Turns[turn]}
+	}
+	return append(p[:len(p):len(p)], Message{Role: "assistant", Content: reply}, Message{Role: "user", Content: says})
 }
 
 // Gap is the pause between the end of turn and the next.

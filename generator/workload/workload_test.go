@@ -114,13 +114,13 @@ func TestGaps(t *testing.T) {
 }
 
 func poissonGaps(seed uint64, rate float64, n int) []float64 {
-	p := NewPoisson(seed, 0, rate)
+	p := Process{}.Arrivals(seed, 0, rate)
 	gaps := make([]float64, n)
 	last := time.Duration(0)
 	for i := range gaps {
-		at := p.Next()
-		gaps[i] = (at - last).Seconds()
-		last = at
+		a, _ := p.Next()
+		gaps[i] = (a.At - last).Seconds()
+		last = a.At
 	}
 	return gaps
 }
@@ -205,13 +205,13 @@ func TestArrivalsArePoisson(t *testing.T) {
 // A long run: no drift of the rate, no lattice of whole seconds, dispersion 1 at 1, 10 and 60 s.
 func TestArrivalsInTheLongRun(t *testing.T) {
 	const n, rate = 100_000, 2.
-	p := NewPoisson(7, 3, rate)
+	p := Process{}.Arrivals(7, 3, rate)
 	var at []float64
 	whole := 0
 	for range n {
-		t := p.Next()
-		at = append(at, t.Seconds())
-		if t%time.Second == 0 {
+		a, _ := p.Next()
+		at = append(at, a.At.Seconds())
+		if a.At%time.Second == 0 {
 			whole++
 		}
 	}

@@ -35,7 +35,7 @@ func (s *Sweep) Run(ctx context.Context) (measurement.Results, error) {
 	log.Header(s.Header)
 	keep := &collector{clk: s.Clock, log: log, config: s.Header.Config, sample: s.Sample, progress: s.Progress}
 	s.Progress.begin(s.Clock, s.Header.Config)
-	err := generator.Sweep(ctx, s.Clock, s.Endpoint, generator.Observers{keep, s.Progress}, s.Generator, s.plan(keep))
+	err := generator.Sweep(ctx, s.Clock, s.Endpoint, generator.Observers{keep, s.Progress}, s.Generator, nil, s.plan(keep))
 	s.Progress.end()
 	log.Flush()
 	if logErr := log.Err(); logErr != nil {
