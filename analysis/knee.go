@@ -28,6 +28,10 @@ const (
 // interval cross the same limit; where the upper bound goes from a number to unknown, its lower end is the last λ that still
 // keeps the limit, and an end that no step bounds is absent. Nothing is extrapolated.
 func SLOKnee(steps []measurement.StepResult, slo []measurement.Objective) measurement.Knee {
+	return sloKnee(perSecond, steps, slo)
+}
+
+func sloKnee(u unit, steps []measurement.StepResult, slo []measurement.Objective) measurement.Knee {
 	k := measurement.Knee{Status: measurement.NoKnee, Method: "slo"}
 	if len(slo) == 0 {
 		k.Note = "No objective was given."
@@ -59,30 +63,30 @@ func SLOKnee(steps []measurement.StepResult, slo []measurement.Objective) measur
 	switch {
 	case !math.IsNaN(firstFail) && !math.IsNaN(lastPass):
 		k.Status = measurement.Found
-		notes = append(notes, why(steps, slo, lastPass, firstFail))
+		notes = append(notes, fmt.Sprintf("At %s %s; at %s %s.", u.of(lastPass), reasons(steps, slo, lastPass), u.of(firstFail), reasons(steps, slo, firstFail)))
 	case !math.IsNaN(firstFail) && len(undecided) > 0:
-		notes = append(notes, fmt.Sprintf("No rate passed: %s calls/s fails and below it nothing is decided.", rate(firstFail)))
+		notes = append(notes, fmt.Sprintf("No load passed: %s fails and below it nothing is decided.", u.of(firstFail)))
 	case !math.IsNaN(firstFail):
 		k.Status = measurement.BelowRange
-		notes = append(notes, fmt.Sprintf("Already the lowest rate tried, %s calls/s, fails: %s.", rate(firstFail), reasons(steps, slo, firstFail)))
+		notes = append(notes, fmt.Sprintf("Already the lowest load tried, %s, fails: %s.", u.of(firstFail), reasons(steps, slo, firstFail)))
 	case !math.IsNaN(lastPass):
 		k.Status = measurement.AboveRange
-		notes = append(notes, fmt.Sprintf("No rate failed; %s calls/s is the highest that passed, so the knee lies above it.", rate(lastPass)))
+		notes = append(notes, fmt.Sprintf("No load failed; %s is the highest that passed, so the knee lies above it.", u.of(lastPass)))
 	default:
 		notes = append(notes, "No step passed or failed.")
 	}
 	if len(undecided) > 0 {
-		notes = append(notes, fmt.Sprintf("Undecided, and passed over: %s calls/s.", strings.Join(undecided, ", ")))
+		notes = append(notes, fmt.Sprintf("Undecided, and passed over: %s %s.", strings.Join(undecided, ", "), u))
 	}
 	if k.Status == measurement.Found {
-		notes = append(notes, estimate(&k, steps, slo)...)
+		notes = append(notes, estimate(u, &k, steps, slo)...)
 	}
 	k.Note = strings.Join(notes, " ")
 	return k
 }
 
 // estimate fills in k's estimate and interval, and returns what must be said of them.
-func estimate(k *measurement.Knee, steps []measurement.StepResult, slo []measurement.Objective) (notes []string) {
+func estimate(u unit, k *measurement.Knee, steps []measurement.StepResult, slo []measurement.Objective) (notes []string) {
 	decided := slices.DeleteFunc(slices.Clone(steps), func(s measurement.StepResult) bool { return s.Verdict == measurement.Undecided })
 	best, by := math.Inf(1), -1
 	take := func(c curve, limit float64, scale func(float64) float64, name string, index int) {
@@ -91,8 +95,8 @@ func estimate(k *measurement.Knee, steps []measurement.StepResult, slo []measure
 			best, by = x, index
 		}
 		if math.IsNaN(x) && i > 0 && i < len(c.x) {
-			notes = append(notes, fmt.Sprintf("%s is censored from %s calls/s on: it goes over the limit somewhere between %s and %s calls/s.",
-				name, rate(c.x[i]), rate(c.x[i-1]), rate(c.x[i])))
+			notes = append(notes, fmt.Sprintf("%s is censored from %s on: it goes over the limit somewhere between %s and %s.",
+				name, u.of(c.x[i]), rate(c.x[i-1]), u.of(c.x[i])))
 		}
 	}
 	for i, o := range slo {
@@ -162,14 +166,27 @@ func judged(steps []measurement.StepResult, slo []measurement.Objective) []measu
 	return steps
 }
 
-// figureOf is an objective's quantile in milliseconds: +Inf where it is censored, NaN where the step does not hold it.
+// figureOf is an objective's quantile in milliseconds: +Inf where it is censored, NaN where the step does not hold it. A step
+// holds the quantiles that were its objectives, and P50, P95 and P99.
 func figureOf(s *measurement.StepResult, o measurement.Objective) float64 {
+	for _, held := range s.Objectives {
+		if held.Metric == o.Metric && held.Quantile == o.Quantile {
+			return heldFigure(s, o, held.ValueMS)
+		}
+	}
 	figures := map[string]map[float64]*float64{
 		"ttft": {.5: s.TTFTP50, .95: s.TTFTP95, .99: s.TTFTP99},
 		"itl":  {.5: s.ITLP50, .95: s.ITLP95, .99: s.ITLP99},
 	}
 	v, held := figures[o.Metric][o.Quantile]
-	if held && v == nil && o.Metric == "ttft" && s.MeasuredTurns > 0 {
+	if !held {
+		return math.NaN()
+	}
+	return heldFigure(s, o, v)
+}
+
+func heldFigure(s *measurement.StepResult, o measurement.Objective, v *float64) float64 {
+	if v == nil && o.Metric == "ttft" && s.MeasuredTurns > 0 {
 		return math.Inf(1)
 	}
 	return value(v)
@@ -177,11 +194,6 @@ func figureOf(s *measurement.StepResult, o measurement.Objective) float64 {
 
 func objectiveName(o measurement.Objective) string {
 	return fmt.Sprintf("P%s %s", rate(100*o.Quantile), strings.ToUpper(o.Metric))
-}
-
-// why is the sentence that a found knee rests on.
-func why(steps []measurement.StepResult, slo []measurement.Objective, pass, fail float64) string {
-	return fmt.Sprintf("At %s calls/s %s; at %s calls/s %s.", rate(pass), reasons(steps, slo, pass), rate(fail), reasons(steps, slo, fail))
 }
 
 // reasons lists the figures that an SLO verdict at this rate rests on.
@@ -220,6 +232,10 @@ func ms(v float64) string {
 // saturated step (isotonic completions/arrivals under .95), at least four points kept. A censored P95 counts
 // with its lower bound, the age at which turns were given up.
 func CurvatureKnee(steps []measurement.StepResult) measurement.Knee {
+	return curvatureKnee(perSecond, steps)
+}
+
+func curvatureKnee(u unit, steps []measurement.StepResult) measurement.Knee {
 	k := measurement.Knee{Status: measurement.NoKnee, Method: "kneedle"}
 	steps = slices.DeleteFunc(byRate(steps), func(s measurement.StepResult) bool {
 		return s.MeasuredTurns == 0 || slices.Contains(s.Flags, measurement.FlagIncomplete)
@@ -243,12 +259,12 @@ func CurvatureKnee(steps []measurement.StepResult) measurement.Knee {
 	if i := slices.IndexFunc(ratio.y, func(r float64) bool { return r < saturated }); i >= 0 {
 		n := max(slices.Index(c.x, ratio.x[i])+1, minTrimmed)
 		if n < len(c.x) {
-			notes = append(notes, fmt.Sprintf("The curve is read up to %s calls/s: the server saturates at %s.", rate(c.x[n-1]), rate(ratio.x[i])))
+			notes = append(notes, fmt.Sprintf("The curve is read up to %s: the server saturates at %s.", u.of(c.x[n-1]), rate(ratio.x[i])))
 			c = curve{c.x[:n], c.y[:n], c.w[:n]}
 		}
 	}
 	if i := slices.IndexFunc(c.y, func(y float64) bool { return math.IsInf(y, 1) }); i >= 0 {
-		notes = append(notes, fmt.Sprintf("P95 TTFT is censored at %s calls/s: the curve is read below it.", rate(c.x[i])))
+		notes = append(notes, fmt.Sprintf("P95 TTFT is censored at %s: the curve is read below it.", u.of(c.x[i])))
 		c = curve{c.x[:i], c.y[:i], c.w[:i]}
 	}
 	knee, height := kneedle(c.x, c.y, ConvexIncreasing)
@@ -257,7 +273,7 @@ func CurvatureKnee(steps []measurement.StepResult) measurement.Knee {
 	case len(c.x) < minTrimmed:
 		notes = append(notes, fmt.Sprintf("That leaves %d rates, too few for an elbow.", len(c.x)))
 	case iso[len(iso)-1] < flatCurve*iso[0]:
-		notes = append(notes, fmt.Sprintf("P95 TTFT is flat: %s at %s calls/s, %s at %s.", ms(iso[0]), rate(c.x[0]), ms(iso[len(iso)-1]), rate(c.x[len(c.x)-1])))
+		notes = append(notes, fmt.Sprintf("P95 TTFT is flat: %s at %s, %s at %s.", ms(iso[0]), u.of(c.x[0]), ms(iso[len(iso)-1]), rate(c.x[len(c.x)-1])))
 	case height == 0:
 		notes = append(notes, "P95 TTFT rises in a straight line or flattens out: it has no elbow.")
 	case height <= sensitivity/float64(len(c.x)-1):
@@ -265,9 +281,9 @@ func CurvatureKnee(steps []measurement.StepResult) measurement.Knee {
 	default:
 		k.Status, k.Rate = measurement.Found, &c.x[knee]
 		if i := slices.IndexFunc(steps[:len(c.x)], func(s measurement.StepResult) bool { return s.TTFTP95 == nil }); i >= 0 {
-			notes = append(notes, fmt.Sprintf("From %s calls/s on P95 TTFT is censored and taken at the age at which turns were given up, which is less than it was.", rate(steps[i].Rate)))
+			notes = append(notes, fmt.Sprintf("From %s on P95 TTFT is censored and taken at the age at which turns were given up, which is less than it was.", u.of(steps[i].Rate)))
 		}
-		notes = append(notes, fmt.Sprintf("P95 TTFT is %s there, %s at %s calls/s and %s at %s.", ms(c.y[knee]), ms(c.y[0]), rate(c.x[0]), ms(c.y[len(c.y)-1]), rate(c.x[len(c.x)-1])))
+		notes = append(notes, fmt.Sprintf("P95 TTFT is %s there, %s at %s and %s at %s.", ms(c.y[knee]), ms(c.y[0]), u.of(c.x[0]), ms(c.y[len(c.y)-1]), rate(c.x[len(c.x)-1])))
 	}
 	k.Note = strings.Join(notes, " ")
 	return k
@@ -276,7 +292,15 @@ func CurvatureKnee(steps []measurement.StepResult) measurement.Knee {
 // SaturationKnee is where the server no longer completes what arrives: the rate is the last one before the isotonic ratio of
 // completions to arrivals falls under .95, the estimate the crossing, interpolated.
 func SaturationKnee(steps []measurement.StepResult) measurement.Knee {
+	return saturationKnee(perSecond, steps)
+}
+
+func saturationKnee(u unit, steps []measurement.StepResult) measurement.Knee {
 	k := measurement.Knee{Status: measurement.NoKnee, Method: "completions/arrivals"}
+	if u == atOnce {
+		k.Note = "In a closed loop a call arrives only when another ends, so completions keep up with arrivals at any load."
+		return k
+	}
 	c := newCurve(steps, func(s *measurement.StepResult) float64 { return value(s.SaturationRatio) }).falling()
 	if len(c.x) == 0 {
 		k.Note = "No step tells how many turns were in flight at its ends."
@@ -286,13 +310,13 @@ func SaturationKnee(steps []measurement.StepResult) measurement.Knee {
 	switch {
 	case i == 0:
 		k.Status = measurement.BelowRange
-		k.Note = fmt.Sprintf("Already at %s calls/s only %.0f %% of what arrives is completed.", rate(c.x[0]), 100*c.y[0])
+		k.Note = fmt.Sprintf("Already at %s only %.0f %% of what arrives is completed.", u.of(c.x[0]), 100*c.y[0])
 	case i == len(c.x):
 		k.Status, k.Rate = measurement.AboveRange, &c.x[i-1]
-		k.Note = fmt.Sprintf("Up to %s calls/s at least 95 %% of what arrives is completed.", rate(c.x[i-1]))
+		k.Note = fmt.Sprintf("Up to %s at least 95 %% of what arrives is completed.", u.of(c.x[i-1]))
 	default:
 		k.Status, k.Rate, k.Estimate = measurement.Found, &c.x[i-1], figure(x)
-		k.Note = fmt.Sprintf("At %s calls/s %.0f %% of what arrives is completed, at %s %.0f %%.", rate(c.x[i-1]), 100*c.y[i-1], rate(c.x[i]), 100*c.y[i])
+		k.Note = fmt.Sprintf("At %s %.0f %% of what arrives is completed, at %s %.0f %%.", u.of(c.x[i-1]), 100*c.y[i-1], rate(c.x[i]), 100*c.y[i])
 	}
 	return k
 }

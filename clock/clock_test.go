@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -177,6 +178,23 @@ func TestWallSleepsToAnInstant(t *testing.T) {
 			t.Errorf("a thousand sleeps of 1 ms ended at %v, want 1s", w.Now())
 		}
 	})
+}
+
+// BenchmarkLateness shows how late sleeps of a plain and of a fine clock end on an idle machine.
+func BenchmarkLateness(b *testing.B) {
+	for name, w := range map[string]*Wall{"timer": NewWall(), "fine": NewWall().Fine()} {
+		b.Run(name, func(b *testing.B) {
+			var late []float64
+			for range b.N {
+				at := w.Now() + time.Millisecond
+				w.SleepUntil(context.Background(), at)
+				late = append(late, float64(w.Now()-at)/1e3)
+			}
+			slices.Sort(late)
+			b.ReportMetric(late[len(late)/2], "µs-late-P50")
+			b.ReportMetric(late[len(late)*99/100], "µs-late-P99")
+		})
+	}
 }
 
 func BenchmarkVirtualSwitch(b *testing.B) {

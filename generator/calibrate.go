@@ -20,43 +20,57 @@ type Lengths struct {
 // blocks that all cost the same, so two points give the line exactly.
 func Calibrate(ctx context.Context, to Endpoint, script workload.Script, want Lengths) (workload.Script, measurement.Calibration, error) {
 	cal := measurement.Calibration{}
-	ask := func(call, systemWords int) (int, error) {
+	ask := func(call, systemWords int) (measurement.Turn, error) {
 		s := script
 		s.SystemWords, s.UserWords = systemWords, workload.BlockWords
 		t := to.Do(ctx, Request{Call: call, Turn: 1, Prompt: s.Open(call), MaxTokens: 1, Last: true}).Turn
 		switch {
 		case t.Outcome != measurement.OK:
-			return 0, fmt.Errorf("calibrate the prompt length with %d words: %s: %s", systemWords+workload.BlockWords, t.Outcome, t.Detail)
+			return t, fmt.Errorf("calibrate the prompt length with %d words: %s: %s", systemWords+workload.BlockWords, t.Outcome, t.Detail)
 		case t.PromptTokens < 1:
-			return 0, fmt.Errorf("calibrate the prompt length: the server reports no usage.prompt_tokens, so lengths cannot be known; have it answer stream_options.include_usage")
+			return t, fmt.Errorf("calibrate the prompt length: the server reports no usage.prompt_tokens, so lengths cannot be known; have it answer stream_options.include_usage")
 		}
 		cal.PromptTokens += t.PromptTokens
-		if t.CachedTokens == measurement.Unknown || cal.CachedTokens == measurement.Unknown {
-			cal.CachedTokens = measurement.Unknown
-		} else {
-			cal.CachedTokens += t.CachedTokens
-		}
-		return t.PromptTokens, nil
+		cal.CachedTokens += max(0, t.CachedTokens)
+		return t, nil
 	}
 	const small = 2 * workload.BlockWords
 	first, err := ask(-1, small)
 	if err != nil {
 		return script, cal, err
 	}
+	again, err := ask(-1, small)
+	if err != nil {
+		return script, cal, err
+	}
+	cal.CacheReport = cacheReport(first, again)
 	// The long prompt has whole blocks, as many as come nearest to the wanted length by the first answer.
-	perWord := float64(first) / (small + workload.BlockWords)
+	perWord := float64(first.PromptTokens) / (small + workload.BlockWords)
 	blocks := max(small/workload.BlockWords+1, workload.Words(float64(want.System), perWord)/workload.BlockWords)
 	second, err := ask(-2, blocks*workload.BlockWords)
 	if err != nil {
 		return script, cal, err
 	}
-	cal.TokensPerWord = float64(second-first) / float64(blocks*workload.BlockWords-small)
-	cal.Overhead = float64(first) - cal.TokensPerWord*(small+workload.BlockWords)
+	cal.TokensPerWord = float64(second.PromptTokens-first.PromptTokens) / float64(blocks*workload.BlockWords-small)
+	cal.Overhead = float64(first.PromptTokens) - cal.TokensPerWord*(small+workload.BlockWords)
 	if cal.TokensPerWord <= 0 {
 		return script, cal, fmt.Errorf("calibrate the prompt length: %d words were %d tokens and %d words %d; the server's prompt_tokens cannot be right",
-			small+workload.BlockWords, first, (blocks+1)*workload.BlockWords, second)
+			small+workload.BlockWords, first.PromptTokens, (blocks+1)*workload.BlockWords, second.PromptTokens)
 	}
 	return Fit(script, want, cal), cal, nil
+}
+
+// cacheReport judges from a cold prompt and the same once more.
+func cacheReport(cold, again measurement.Turn) string {
+	switch {
+	case again.CachedTokens == measurement.Unknown:
+		return measurement.CacheNotReported
+	case again.CachedTokens == 0:
+		return measurement.CacheMissed
+	case cold.CachedTokens == measurement.Unknown:
+		return measurement.CacheZeroAsNull
+	}
+	return measurement.CacheReported
 }
 
 // Fit returns script with the lengths in words that make want under a known calibration.

@@ -9,6 +9,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -20,7 +21,16 @@ type Log struct {
 	Steps    []Step // in order; the last may be incomplete
 	Turns    []Turn // in the order they ended
 	Samples  []EngineSample
+	Epochs   []Epoch  // every time the run was gone on with
 	Warnings []string // lines that could not be read, by file:line
+}
+
+// Epoch is a run gone on with after it was cut. What the cut part had of steps from FromStep on does not count.
+type Epoch struct {
+	FromStep int           // the first step that is run again
+	At       time.Duration // where the run's clock goes on; instants of the log stay in one order
+	Started  string        // RFC 3339 wall time
+	Nonce    string        // of the prompts from here on
 }
 
 // LogWriter appends a run to a turn log: JSON Lines, one record a line, flushed whenever a step begins or ends and at least
@@ -45,6 +55,11 @@ func (l *LogWriter) Header(h Header) {
 		Type string `json:"type"`
 		Header
 	}{"header", h}, true)
+}
+
+// Resume writes that a run is gone on with.
+func (l *LogWriter) Resume(e Epoch) {
+	l.write(epochLine{Type: "resume", FromStep: e.FromStep, At: seconds(e.At), Started: e.Started, Nonce: e.Nonce}, true)
 }
 
 // StepBegin writes that a step has begun.
@@ -159,6 +174,14 @@ type sampleLine struct {
 	Step   int                `json:"step"`
 	At     seconds            `json:"at_s"`
 	Values map[string]float64 `json:"values"`
+}
+
+type epochLine struct {
+	Type     string  `json:"type"`
+	FromStep int     `json:"from_step"`
+	At       seconds `json:"at_s"`
+	Started  string  `json:"started,omitempty"`
+	Nonce    string  `json:"nonce"`
 }
 
 // seconds is an instant as a JSON number of seconds with nine decimals at most, exact in nanoseconds; Never is null.
@@ -346,6 +369,42 @@ func ReadLog(r io.Reader, name string) (Log, error) {
 	return log, nil
 }
 
+// dropFrom forgets steps from number on, and all that belongs to them.
+func (log *Log) dropFrom(number int, steps map[int]int) {
+	log.Steps = slices.DeleteFunc(log.Steps, func(s Step) bool { return s.Step >= number })
+	log.Turns = slices.DeleteFunc(log.Turns, func(t Turn) bool { return t.Step >= number })
+	log.Samples = slices.DeleteFunc(log.Samples, func(s EngineSample) bool { return s.Step >= number })
+	clear(steps)
+	for i, s := range log.Steps {
+		steps[s.Step] = i
+	}
+}
+
+// Complete returns the steps that ran to their end, up to the first that did not.
+func (log *Log) Complete() []Step {
+	for i, s := range log.Steps {
+		if s.WindowEnd < 0 || s.DrainEnd < 0 {
+			return log.Steps[:i]
+		}
+	}
+	return log.Steps
+}
+
+// End is the last instant that the log tells of.
+func (log *Log) End() time.Duration {
+	end := time.Duration(0)
+	for _, t := range log.Turns {
+		end = max(end, t.End, t.Sent, t.Due)
+	}
+	for _, s := range log.Steps {
+		end = max(end, s.Start, s.WindowEnd, s.DrainEnd)
+	}
+	for _, e := range log.Epochs {
+		end = max(end, e.At)
+	}
+	return end
+}
+
 func (log *Log) add(b []byte, steps map[int]int, first bool) error {
 	var kind struct {
 		Type   string `json:"type"`
@@ -388,6 +447,12 @@ func (log *Log) add(b []byte, steps map[int]int, first bool) error {
 		}
 		log.Samples = append(log.Samples, EngineSample{At: time.Duration(l.At), Step: l.Step, Values: l.Values})
 	case "resume":
+		var l epochLine
+		if err := json.Unmarshal(b, &l); err != nil {
+			return err
+		}
+		log.Epochs = append(log.Epochs, Epoch{FromStep: l.FromStep, At: time.Duration(l.At), Started: l.Started, Nonce: l.Nonce})
+		log.dropFrom(l.FromStep, steps)
 	default:
 		return fmt.Errorf("unknown record type %q", kind.Type)
 	}

@@ -155,6 +155,43 @@ func TestTornLog(t *testing.T) {
 	}
 }
 
+// A run that was gone on with counts from its last complete step on as the second part tells it.
+func TestResumedLog(t *testing.T) {
+	var buf bytes.Buffer
+	w := NewLogWriter(&buf, false)
+	w.Header(Header{Label: "x", Nonce: "1"})
+	step := func(n int, end bool) Step {
+		s := Step{Step: n, Rate: float64(n), Start: time.Duration(n), WindowEnd: Never, DrainEnd: Never}
+		w.StepBegin(s)
+		if end {
+			s.WindowEnd, s.DrainEnd = s.Start+5, s.Start+6
+			w.StepEnd(s)
+		}
+		return s
+	}
+	step(0, true)
+	w.Turn(Turn{Step: 0, Call: 1, Outcome: OK, End: 3})
+	step(1, false)
+	w.Turn(Turn{Step: 1, Call: 2, Outcome: OK, End: 9})
+	w.Flush()
+	cut, err := ReadLog(bytes.NewReader(buf.Bytes()), "x")
+	if err != nil || len(cut.Complete()) != 1 || cut.End() != 9 {
+		t.Fatalf("cut: %d complete steps, end %v, %v", len(cut.Complete()), cut.End(), err)
+	}
+	buf.WriteString(`{"type":"tur` + "\n") // the torn line, closed by whoever goes on
+	w.Resume(Epoch{FromStep: 1, At: 20, Nonce: "2"})
+	w.Turn(Turn{Step: 1, Call: 7, Outcome: OK, End: 30})
+	step(1, true)
+	w.Flush()
+	log, err := ReadLog(&buf, "x")
+	if err != nil || len(log.Warnings) != 1 || len(log.Epochs) != 1 || log.Epochs[0].Nonce != "2" {
+		t.Fatalf("%+v, %v", log, err)
+	}
+	if len(log.Turns) != 2 || log.Turns[1].Call != 7 || len(log.Complete()) != 2 {
+		t.Errorf("turns %+v: want those of step 0 and of the second step 1", log.Turns)
+	}
+}
+
 func TestNotALog(t *testing.T) {
 	for _, in := range []string{"", "{}", "hello\n", `{"type":"turn"}` + "\n", `{"schema":"kneefinder/results/v1"}`} {
 		if _, err := ReadLog(strings.NewReader(in), "f"); err == nil || !strings.Contains(err.Error(), "not a turn log") {

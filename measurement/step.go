@@ -41,7 +41,9 @@ type Config struct {
 	MaxConcurrentCalls int         `json:"max_concurrent_calls"`
 	Language           string      `json:"language,omitempty"`
 	SLO                []Objective `json:"slo"`
-	Arrivals           string      `json:"arrivals,omitempty"` // "poisson" when empty; "constant", "gamma:2", "ramp:30s", "recorded", or "closed": then the rates are calls at once
+	Transcripts        string      `json:"transcripts,omitempty"` // the file whose calls were spoken instead of filler
+	Preconnect         bool        `json:"preconnect,omitempty"`  // a connection was opened in the gap before each later turn
+	Arrivals           string      `json:"arrivals,omitempty"`    // "poisson" when empty; "constant", "gamma:2", "ramp:30s", "recorded", or "closed": then the rates are calls at once
 }
 
 // Objective is one service level: the Quantile of Metric must not exceed LimitMS.
@@ -60,16 +62,26 @@ type Engine struct {
 	Fidelity    string         `json:"fidelity,omitempty"` // "measured" or "uncalibrated"
 	BaseURL     string         `json:"base_url,omitempty"` // without user info; absent in a simulated run
 	Calibration *Calibration   `json:"calibration,omitempty"`
-	Details     map[string]any `json:"details,omitempty"` // the server's own settings, where it tells them
+	ConnectMS   *float64       `json:"connect_ms,omitempty"` // median time to open a TCP connection to it, about one round trip
+	Details     map[string]any `json:"details,omitempty"`    // the server's own settings, where it tells them
 }
 
 // Calibration says how many words of filler make a token on this server: tokens = Overhead + TokensPerWord*words.
 type Calibration struct {
 	Overhead      float64 `json:"overhead_tokens"`
 	TokensPerWord float64 `json:"tokens_per_word"`
-	PromptTokens  int     `json:"prompt_tokens"` // of all calibration requests together
-	CachedTokens  int     `json:"cached_tokens"` // of all calibration requests together; Unknown when not told
+	PromptTokens  int     `json:"prompt_tokens"`          // of all calibration requests together
+	CachedTokens  int     `json:"cached_tokens"`          // of all calibration requests together, as far as told
+	CacheReport   string  `json:"cache_report,omitempty"` // how the server told of a prompt that was sent twice
 }
+
+// How a server reports cached tokens, from a prompt that was sent twice.
+const (
+	CacheReported    = "reported"     // a number each time
+	CacheZeroAsNull  = "zero_as_null" // a number for the hit, null for the miss: null means 0
+	CacheNotReported = "not_reported" // never a number: whether prefixes are reused cannot be told
+	CacheMissed      = "missed"       // 0 for the hit too: the cache is off, or not shared between requests
+)
 
 // Step is one rate's stretch of a run: warm-up, window, drain. It is complete once WindowEnd is set.
 type Step struct {

@@ -49,7 +49,7 @@ func (d *demo) Run(ctx context.Context, std cli.Streams) error {
 
 	fmt.Fprintf(std.Err, "an engine model with room for about %d tokens of KV, on %s; calls of 2,700 tokens and %d turns arrive as a Poisson process\n",
 		eng.Stats().KVPoolTokens, listener.Addr(), 4)
-	s := sweep{Workload: cli.Workload{Calls: cli.Calls{Preset: "demo", Seed: d.Seed}, Extend: true}, Output: cli.Output{Label: "demo", Out: d.Out, Overwrite: true}}
+	s := sweep{Preconnect: true, Workload: cli.Workload{Calls: cli.Calls{Preset: "demo", Seed: d.Seed}, Extend: true}, Output: cli.Output{Label: "demo", Out: d.Out, Overwrite: true}}
 	s.BaseURL = "http://" + listener.Addr().String()
 	s.TTFTTimeout, s.IdleTimeout, s.TotalTimeout = cli.Seconds(30*time.Second), cli.Seconds(30*time.Second), cli.Seconds(60*time.Second)
 	c, err := s.Workload.Config()

@@ -35,6 +35,7 @@ type endpoint struct {
 // connected is an endpoint that has answered.
 type connected struct {
 	client *openai.Client
+	to     generator.Endpoint // the client, with what its server leaves out
 	engine measurement.Engine
 	clock  *clock.Wall
 	gen    generator.Config // fitted to the server's tokens
@@ -42,16 +43,15 @@ type connected struct {
 }
 
 // connect finds the server and the model, measures how long its tokens are, and fits the prompts to it.
-func (e *endpoint) connect(ctx context.Context, c measurement.Config, seed uint64, say func(format string, args ...any)) (*connected, error) {
+func (e *endpoint) connect(ctx context.Context, clk *clock.Wall, w *cli.Workload, c measurement.Config, say func(format string, args ...any)) (*connected, error) {
 	cfg, err := e.config(c)
 	if err != nil {
 		return nil, cli.Usage("%w", err)
 	}
-	gen, err := cli.Generator(c, seed, cfg.Nonce)
+	gen, err := w.Generator(c, cfg.Nonce)
 	if err != nil {
 		return nil, cli.Usage("%w", err)
 	}
-	clk := clock.NewWall()
 	if cfg.Model, err = e.model(ctx, cfg, clk, gen.Script.Lexicon); err != nil {
 		return nil, err
 	}
@@ -59,34 +59,69 @@ func (e *endpoint) connect(ctx context.Context, c measurement.Config, seed uint6
 	if err != nil {
 		return nil, cli.Usage("%w", err)
 	}
-	known, err := client.Identify(ctx)
-	if err != nil {
-		client.Close()
-		return nil, fmt.Errorf("ask the server what it is: %w", err)
-	}
-	known.Model, known.Fidelity = cfg.Model, "measured"
-	if known.Kind == "kneemock" {
-		known.Fidelity = "uncalibrated" // what is measured there is a model
-	}
-	who := known.Kind
-	if who == "" {
-		who = "a server that does not say what it is"
-	}
-	say("%s %s serves %s at %s", who, known.Version, cfg.Model, known.BaseURL)
-	want := generator.Lengths{System: c.SystemPromptTokens, User: c.UserTokens}
-	script, cal, err := generator.Calibrate(ctx, client, gen.Script, want)
-	if err != nil {
+	to := &connected{client: client, to: client, clock: clk, gen: gen, nonce: cfg.Nonce}
+	if err := to.know(ctx, c, say); err != nil {
 		client.Close()
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		return nil, fmt.Errorf("%w\nthe prompt may be too long for the server, or the server in trouble: look at the message, and at --system-prompt-tokens %d", err, c.SystemPromptTokens)
+		return nil, err
 	}
-	gen.Script = script
+	return to, nil
+}
+
+// know asks the server what it is and how long its tokens are.
+func (to *connected) know(ctx context.Context, c measurement.Config, say func(format string, args ...any)) error {
+	known, err := to.client.Identify(ctx)
+	if err != nil {
+		return fmt.Errorf("ask the server what it is: %w", err)
+	}
+	known.Fidelity = "measured"
+	if known.Kind == "kneemock" {
+		known.Fidelity = "uncalibrated" // what is measured there is a model
+	}
+	who := strings.TrimSpace(known.Kind + " " + known.Version)
+	if known.Kind == "" {
+		who = "a server that does not say what it is"
+	}
+	rtt := ""
+	if known.ConnectMS != nil {
+		rtt = fmt.Sprintf(", %.2g ms away", *known.ConnectMS)
+	}
+	say("%s serves %s at %s%s", who, known.Model, known.BaseURL, rtt)
+	script, cal, err := generator.Calibrate(ctx, to.client, to.gen.Script, generator.Lengths{System: c.SystemPromptTokens, User: c.UserTokens})
+	if err != nil {
+		return fmt.Errorf("%w\nthe prompt may be too long for the server, or the server in trouble: look at the message, and at --system-prompt-tokens %d", err, c.SystemPromptTokens)
+	}
+	to.gen.Script = script
 	known.Calibration = &cal
-	say("%.3f tokens a word of %s filler, %.0f for the chat template: %d words make %d tokens", cal.TokensPerWord, c.Language, cal.Overhead,
-		script.SystemWords, c.SystemPromptTokens)
-	return &connected{client: client, engine: known, clock: clk, gen: gen, nonce: cfg.Nonce}, nil
+	to.engine = known
+	if to.gen.Script.Transcripts == nil {
+		say("%.3f tokens a word of %s filler, %.0f for the chat template: %d words make %d tokens", cal.TokensPerWord, c.Language, cal.Overhead,
+			script.SystemWords, c.SystemPromptTokens)
+	}
+	switch cal.CacheReport {
+	case measurement.CacheZeroAsNull:
+		to.to = nullIsZero{to.client}
+		say("the server leaves cached tokens out when there are none: null is read as 0")
+	case measurement.CacheNotReported:
+		say("warning: the server reports no cached tokens, so hit rates stay unknown; start SGLang with --enable-cache-report, vLLM with --enable-prompt-tokens-details")
+	case measurement.CacheMissed:
+		say("warning: a prompt sent twice was not found in the prefix cache the second time: is the cache on, and does one replica get both?")
+	}
+	return nil
+}
+
+// nullIsZero is a server that leaves out the number of cached tokens when it is 0.
+type nullIsZero struct{ *openai.Client }
+
+// Do reads an absent number as 0 where usage came at all.
+func (n nullIsZero) Do(ctx context.Context, req generator.Request) generator.Reply {
+	r := n.Client.Do(ctx, req)
+	if r.Turn.CachedTokens == measurement.Unknown && r.Turn.PromptTokens != measurement.Unknown {
+		r.Turn.CachedTokens = 0
+	}
+	return r
 }
 
 // config is the client's.

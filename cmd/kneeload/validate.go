@@ -6,6 +6,7 @@ import (
 	"io"
 	"time"
 
+	"kneefinder/clock"
 	"kneefinder/cmd/internal/cli"
 	"kneefinder/generator"
 	"kneefinder/measurement"
@@ -23,7 +24,7 @@ func (v *validate) Run(ctx context.Context, std cli.Streams) error {
 	if err != nil {
 		return cli.Usage("%w", err)
 	}
-	to, err := v.connect(ctx, c, v.Seed, func(format string, args ...any) { fmt.Fprintf(std.Err, format+"\n", args...) })
+	to, err := v.connect(ctx, clock.NewWall(), &w, c, func(format string, args ...any) { fmt.Fprintf(std.Err, format+"\n", args...) })
 	if err != nil {
 		return err
 	}
@@ -35,7 +36,7 @@ func (v *validate) Run(ctx context.Context, std cli.Streams) error {
 func check(ctx context.Context, out io.Writer, to *connected, c measurement.Config) error {
 	fmt.Fprintln(out, "turn  TTFT ms  prompt  cached  generated  outcome")
 	var turns []measurement.Turn
-	generator.Talk(ctx, to.clock, to.client, to.gen, 0, func(t measurement.Turn) {
+	generator.Talk(ctx, to.clock, to.to, to.gen, 0, func(t measurement.Turn) {
 		if t.Outcome == measurement.NotSent {
 			return
 		}

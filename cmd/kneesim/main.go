@@ -68,7 +68,7 @@ func (s *simulate) Run(ctx context.Context, std cli.Streams) error {
 		return err
 	}
 	const nonce = 0x6b6e6565 // fixed, so that the same flags give the same files
-	gen, err := cli.Generator(c, s.Seed, nonce^s.Seed)
+	gen, err := s.Workload.Generator(c, nonce^s.Seed)
 	if err != nil {
 		return cli.Usage("%w", err)
 	}

@@ -3,7 +3,6 @@ package openai
 
 import (
 	"crypto/tls"
-	"math"
 	"net"
 	"net/http"
 	"net/url"
@@ -16,13 +15,8 @@ import (
 )
 
 const (
-	// idleConn is how long a connection waits for its next turn. Uvicorn, and so vLLM and SGLang, closes idle connections
-	// after 5 s, and a request that meets the close is lost: a caller's pause of 5 to 7 s would hit just that.
-	idleConn = 4 * time.Second
-
-	dialTimeout = 10 * time.Second
-	readSize    = 16 << 10
-	maxKept     = 256 << 10 // buffers that one huge event or answer blew up are not kept for the next turn
+	readSize = 16 << 10
+	maxKept  = 256 << 10 // buffers that one huge event or answer blew up are not kept for the next turn
 )
 
 // Clock tells the time since the start of the run.
@@ -44,8 +38,8 @@ type Client struct {
 	secrets []string
 	head    []byte // of every body
 	options []byte
-	pooled  *http.Transport
-	fresh   *http.Transport // opens a connection for each request
+	asks    *http.Transport // carries what is no turn
+	conns   *conns          // carry turns
 	readers sync.Pool       // of *reader
 }
 
@@ -67,11 +61,10 @@ func New(cfg Config, clk Clock, words Words) (*Client, error) {
 		secrets: cfg.secrets(),
 		head:    cfg.head(),
 		options: cfg.options(),
-		pooled:  transport(cfg),
-		fresh:   transport(cfg),
+		asks:    transport(cfg),
 		readers: sync.Pool{New: func() any { return new(reader) }},
 	}
-	c.fresh.DisableKeepAlives = true
+	c.conns = newConns(c.asks, clk, base)
 	switch {
 	case cfg.APIKey != "":
 		c.header.Set("Authorization", "Bearer "+cfg.APIKey)
@@ -93,10 +86,10 @@ func New(cfg Config, clk Clock, words Words) (*Client, error) {
 	return c, nil
 }
 
-// Close closes the connections that no turn uses.
+// Close closes the connections that no turn uses, and ends what Prepare began.
 func (c *Client) Close() {
-	c.pooled.CloseIdleConnections()
-	c.fresh.CloseIdleConnections()
+	c.conns.close()
+	c.asks.CloseIdleConnections()
 }
 
 // url is the base URL with a path appended.
@@ -106,12 +99,10 @@ func (c *Client) url(path string) *url.URL {
 	return &u
 }
 
-// transport keeps every connection that turns have opened: a limit would queue turns on this side, and count the wait as the
-// server's.
+// transport opens connections. It limits none: that would queue turns on this side, and count the wait as the server's.
 func transport(cfg Config) *http.Transport {
 	t := &http.Transport{
 		DialContext:         cfg.Dial,
-		MaxIdleConnsPerHost: math.MaxInt,
 		IdleConnTimeout:     idleConn,
 		TLSHandshakeTimeout: dialTimeout,
 		TLSClientConfig:     &tls.Config{InsecureSkipVerify: cfg.InsecureTLS},

@@ -27,11 +27,11 @@ func (t *turn) noAnswer(ctx context.Context, err error, now time.Duration) {
 	switch cause := context.Cause(ctx); {
 	case cause != nil:
 		t.stopped(cause, now)
-	case t.sent.tlsFailed.Load():
+	case errors.As(err, &tlsError{}):
 		t.fail(measurement.TLS, now, "TLS handshake: %s", t.clean(err.Error()))
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE), errors.Is(err, syscall.EADDRNOTAVAIL):
 		t.fail(measurement.Connect, now, "this side is out of files or ports: %s", t.clean(err.Error()))
-	case !t.sent.connected.Load():
+	case t.sent.conn == nil:
 		t.fail(measurement.Connect, now, "no connection: %s", t.clean(err.Error()))
 	case t.sent.answered.Load() && !lost(err):
 		t.fail(measurement.StreamError, now, "the answer is not HTTP: %s", t.clean(err.Error()))

@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -74,6 +75,10 @@ func (c *Client) Identify(ctx context.Context) (measurement.Engine, error) {
 		e.Version = v
 		delete(e.Details, "version")
 	}
+	if d, ok := c.conns.connectTime(ctx); ok {
+		ms := float64(d.Microseconds()) / 1000
+		e.ConnectMS = &ms
+	}
 	e.GPU, _ = e.Details["gpu"].(string) // kneemock's
 	e.Kind = engineKind(server, info, version.Version)
 	if len(e.Details) == 0 {
@@ -145,27 +150,39 @@ func secretSetting(name string) bool {
 
 // get asks for JSON. header is nil when no answer came; an answer that is not 200 with such JSON is an error too.
 func (c *Client) get(ctx context.Context, path string, into any) (header http.Header, err error) {
+	r := &http.Request{Method: http.MethodGet, URL: c.url(path), Host: c.host, Header: c.header.Clone()}
+	return c.ask(ctx, "get "+path, r, into)
+}
+
+// post is get with a body of JSON.
+func (c *Client) post(ctx context.Context, path string, body []byte, into any) (header http.Header, err error) {
+	r := &http.Request{Method: http.MethodPost, URL: c.url(path), Host: c.host, Header: c.header.Clone(),
+		Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body))}
+	r.Header.Set("Content-Type", "application/json")
+	return c.ask(ctx, "post "+path, r, into)
+}
+
+func (c *Client) ask(ctx context.Context, what string, r *http.Request, into any) (header http.Header, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	r := &http.Request{Method: http.MethodGet, URL: c.url(path), Host: c.host, Header: c.header.Clone()}
-	res, err := c.pooled.RoundTrip(r.WithContext(ctx))
+	res, err := c.asks.RoundTrip(r.WithContext(ctx))
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil {
-			return nil, fmt.Errorf("get %s: %w", path, cause)
+			return nil, fmt.Errorf("%s: %w", what, cause)
 		}
-		return nil, errors.New("get " + path + ": " + c.clean(err.Error()))
+		return nil, errors.New(what + ": " + c.clean(err.Error()))
 	}
 	defer res.Body.Close()
 	said, err := io.ReadAll(io.LimitReader(res.Body, askBytes))
 	switch {
 	case err != nil:
-		return res.Header, errors.New("get " + path + ": " + c.clean(err.Error()))
+		return res.Header, errors.New(what + ": " + c.clean(err.Error()))
 	case res.StatusCode != http.StatusOK:
 		message := c.clean(serverMessage(said))
-		return res.Header, fmt.Errorf("get %s: the server answered %d %s", path, res.StatusCode, message)
+		return res.Header, fmt.Errorf("%s: the server answered %d %s", what, res.StatusCode, message)
 	}
 	if err := json.Unmarshal(said, into); err != nil {
-		return res.Header, fmt.Errorf("get %s: not the JSON that was expected", path)
+		return res.Header, fmt.Errorf("%s: not the JSON that was expected", what)
 	}
 	return res.Header, nil
 }

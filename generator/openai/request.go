@@ -2,8 +2,6 @@ package openai
 
 import (
 	"context"
-	"crypto/tls"
-	"io"
 	"net/http"
 	"net/http/httptrace"
 	"sync/atomic"
@@ -12,27 +10,49 @@ import (
 	"kneefinder/measurement"
 )
 
-// attempt is what the transport tells of one try to send a request. It does so from several goroutines, some of which may
-// outlive the turn.
+// attempt is one try to send a request. The transport tells of it from several goroutines, some of which may outlive the turn.
 type attempt struct {
-	connected, reused, answered, tlsFailed atomic.Bool
-	wrote                                  atomic.Int64 // the instant
+	conn     *conn // nil when there is none
+	waited   bool  // the connection had been waiting for the turn, and may be closed at the other end
+	answered atomic.Bool
+	wrote    atomic.Int64 // the instant
 }
 
 // stale reports whether the request met a kept connection that the server had closed.
-func (a *attempt) stale() bool { return a.reused.Load() && !a.answered.Load() }
+func (a *attempt) stale() bool { return a.waited && !a.answered.Load() }
 
-// request builds the turn's request, and with it an attempt.
-func (t *turn) request(ctx context.Context) *http.Request {
+// send sends the turn's request over a connection that waits, or over a new one.
+func (t *turn) send(ctx context.Context, anew bool) (*http.Response, error) {
 	a := new(attempt)
 	a.wrote.Store(int64(measurement.Never))
 	t.sent = a
+	r := t.request(ctx, a)
+	begun := t.clk.Now()
+	var err error
+	if anew {
+		a.conn, err = t.conns.open(ctx)
+	} else {
+		a.conn, a.waited, err = t.conns.take(ctx)
+	}
+	if !a.waited {
+		t.rec.Dialed = t.clk.Now() - begun
+	}
+	if err != nil {
+		t.rec.Reused = false
+		return nil, err
+	}
+	t.rec.Reused = a.conn.used
+	a.conn.used = true
+	res, err := a.conn.RoundTrip(r)
+	if err != nil {
+		a.conn.Close()
+	}
+	return res, err
+}
+
+// request builds the turn's request, whose progress is told to a.
+func (t *turn) request(ctx context.Context, a *attempt) *http.Request {
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GotConn: func(info httptrace.GotConnInfo) {
-			a.reused.Store(info.Reused)
-			a.connected.Store(true)
-		},
-		TLSHandshakeDone: func(_ tls.ConnectionState, err error) { a.tlsFailed.Store(err != nil) },
 		WroteRequest: func(info httptrace.WroteRequestInfo) {
 			if info.Err == nil {
 				a.wrote.Store(int64(t.clk.Now()))
@@ -41,10 +61,7 @@ func (t *turn) request(ctx context.Context) *http.Request {
 		GotFirstResponseByte: func() { a.answered.Store(true) },
 	})
 	tail := appendTail(nil, t.req.MaxTokens, t.options)
-	fresh := func() *body {
-		return &body{words: t.words, head: t.head, prompt: t.req.Prompt, tail: tail}
-	}
-	b := fresh()
+	b := &body{words: t.words, head: t.head, prompt: t.req.Prompt, tail: tail}
 	r := &http.Request{
 		Method:        http.MethodPost,
 		URL:           t.chat,
@@ -52,7 +69,6 @@ func (t *turn) request(ctx context.Context) *http.Request {
 		Header:        make(http.Header, len(t.header)+3),
 		Body:          b,
 		ContentLength: b.length(),
-		GetBody:       func() (io.ReadCloser, error) { return fresh(), nil }, // used only while nothing was written
 	}
 	r.Header["Accept"] = []string{"text/event-stream"}
 	r.Header["Content-Type"] = []string{"application/json"}

@@ -94,15 +94,15 @@ func (t *turn) run(ctx context.Context) {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(errReturns)
-	first := t.request(ctx)
 	t.rec.Sent = t.clk.Now()
 	t.watch = newWatch(t.clk, t.cfg.Limits, t.rec.Sent, cancel)
 	defer t.watch.stop()
 
-	res, err := t.pooled.RoundTrip(first)
+	res, err := t.send(ctx, false)
 	now := t.clk.Now()
 	if err != nil && ctx.Err() == nil && t.sent.stale() && now-t.rec.Sent < staleWithin {
-		res, err = t.fresh.RoundTrip(t.request(ctx))
+		t.rec.Retries++
+		res, err = t.send(ctx, true) // another that waited may be as old
 		now = t.clk.Now()
 	}
 	if err != nil {
@@ -113,9 +113,9 @@ func (t *turn) run(ctx context.Context) {
 			t.read(ctx, res)
 		}
 		res.Body.Close()
+		t.conns.put(t.sent.conn)
 	}
 	t.rec.WroteRequest = time.Duration(t.sent.wrote.Load())
-	t.rec.Reused = t.sent.reused.Load()
 }
 
 // accept looks at the head of an answer and is true when its body should be a stream.
@@ -362,7 +362,7 @@ func (t *turn) sofar() string {
 		return fmt.Sprintf("%d events, no token", t.events)
 	case t.rec.Headers >= 0:
 		return "headers, no event"
-	case !t.sent.connected.Load():
+	case t.sent.conn == nil:
 		return "not connected"
 	case t.sent.wrote.Load() < 0:
 		return "request not written"

@@ -234,8 +234,8 @@ func TestDelays(t *testing.T) {
 			play(conn, streamHead, all, false)
 		}}
 		c := p.client(t, nil)
-		dial := c.pooled.DialContext
-		c.pooled.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		dial := c.asks.DialContext
+		c.asks.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			time.Sleep(500 * time.Millisecond)
 			return dial(ctx, network, addr)
 		}

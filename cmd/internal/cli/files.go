@@ -1,10 +1,14 @@
 package cli
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"kneefinder/analysis"
@@ -14,20 +18,28 @@ import (
 // Files are the files of one label.
 type Files struct{ Log, JSON, CSV, PNG string }
 
-// Open makes the files' folder, refuses a label that exists, and opens the turn log.
-func (o Output) Open() (Files, *os.File, error) {
+// files names the files of the label, or says why it cannot.
+func (o Output) files() (Files, error) {
 	if o.Label == "" || strings.ContainsAny(o.Label, `/\`) || strings.HasPrefix(o.Label, ".") {
-		return Files{}, nil, Usage("--label %q: give the run a name that can be a file's, such as L40S", o.Label)
+		return Files{}, Usage("--label %q: give the run a name that can be a file's, such as L40S", o.Label)
 	}
 	base := filepath.Join(o.Out, o.Label)
-	f := Files{Log: base + ".turns.jsonl", JSON: base + ".json", CSV: base + ".csv", PNG: base + ".png"}
+	return Files{Log: base + ".turns.jsonl", JSON: base + ".json", CSV: base + ".csv", PNG: base + ".png"}, nil
+}
+
+// Open makes the files' folder, refuses a label that exists, and opens the turn log.
+func (o Output) Open() (Files, *os.File, error) {
+	f, err := o.files()
+	if err != nil {
+		return f, nil, err
+	}
 	if err := os.MkdirAll(o.Out, 0o777); err != nil {
 		return f, nil, fmt.Errorf("make the folder of the results: %w", err)
 	}
 	for _, path := range []string{f.Log, f.JSON, f.CSV, f.PNG} {
 		_, err := os.Lstat(path)
 		if err == nil && !o.Overwrite {
-			return f, nil, Usage("%s exists: a run labelled %q is kept there; choose another --label, or replace it with --overwrite", path, o.Label)
+			return f, nil, Usage("%s exists: a run labelled %q is kept there; choose another --label, go on with it by --resume, or replace it with --overwrite", path, o.Label)
 		}
 		if err == nil {
 			err = os.Remove(path)
@@ -41,6 +53,63 @@ func (o Output) Open() (Files, *os.File, error) {
 		return f, nil, fmt.Errorf("open the turn log: %w", err)
 	}
 	return f, log, nil
+}
+
+// Reopen reads the log of a run that was cut and opens it for more. What is in it stays as it is; a torn last line is closed.
+func (o Output) Reopen() (Files, *os.File, measurement.Log, error) {
+	f, err := o.files()
+	if err != nil {
+		return f, nil, measurement.Log{}, err
+	}
+	past, err := measurement.OpenLog(f.Log)
+	if errors.Is(err, os.ErrNotExist) {
+		return f, nil, past, Usage("--resume: there is no %s to go on with", f.Log)
+	}
+	if err != nil {
+		return f, nil, past, err
+	}
+	log, err := os.OpenFile(f.Log, os.O_RDWR|os.O_APPEND, 0o666)
+	if err != nil {
+		return f, nil, past, fmt.Errorf("open the turn log: %w", err)
+	}
+	last := make([]byte, 1)
+	size, err := log.Seek(0, io.SeekEnd)
+	if err == nil {
+		_, err = log.ReadAt(last, size-1)
+	}
+	if err == nil && last[0] != '\n' {
+		_, err = log.Write([]byte("\n"))
+	}
+	if err != nil {
+		log.Close()
+		return f, nil, past, fmt.Errorf("go on with %s: %w", f.Log, err)
+	}
+	return f, log, past, nil
+}
+
+// SameRun says in which field a run differs from the one it is to go on with.
+func SameRun(past, now measurement.Header) error {
+	a, b := fields(past), fields(now)
+	for _, name := range slices.Sorted(maps.Keys(b)) {
+		if x, y := fmt.Sprint(a[name]), fmt.Sprint(b[name]); x != y {
+			return Usage("--resume: the run was started with %s %s, now it is %s; go on with the same flags, or choose another --label", name, x, y)
+		}
+	}
+	return nil
+}
+
+// fields are what makes a run that run, by name.
+func fields(h measurement.Header) map[string]any {
+	m := map[string]any{}
+	b, err := json.Marshal(h.Config)
+	if err == nil {
+		err = json.Unmarshal(b, &m)
+	}
+	if err != nil {
+		panic(err) // a Config of ours is JSON
+	}
+	m["seed"], m["shard"] = h.Seed, h.Shard
+	return m
 }
 
 // Finish reads the whole log back and writes the curve from it, so that what is shown is what the log says.

@@ -3,6 +3,10 @@ package cli
 
 import (
 	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -151,6 +155,7 @@ type Calls struct {
 	Temperature        *float64 `help:"Sampling temperature." placeholder:"0" group:"workload"`
 	Gap                *Gap     `help:"Pause between a reply and the next turn, uniform." placeholder:"5s-7s" group:"workload"`
 	Language           *string  `help:"Filler text: hindi or english." placeholder:"hindi" group:"workload"`
+	Transcripts        string   `help:"JSON Lines of real calls to speak instead of filler: {\"system\": \"...\", \"turns\": [\"...\", ...]}." type:"existingfile" placeholder:"FILE" group:"workload"`
 	Seed               uint64   `help:"Seed of everything drawn: arrivals, gaps, words." default:"1" group:"workload"`
 }
 
@@ -159,6 +164,8 @@ type Workload struct {
 	Calls `embed:""`
 
 	Rates              Rates    `help:"Call rates λ to try, calls/s, from low to high." placeholder:"0.2,0.5,1" group:"steps"`
+	Concurrency        Rates    `help:"Instead of rates: calls spoken at once, each followed at once by the next. A closed loop hides queueing; it is for comparing with other tools." placeholder:"1,2,4" group:"steps"`
+	Arrivals           string   `help:"How calls arrive: poisson, constant, gamma:CV, ramp:DURATION, or a file of seconds from a step's start." default:"poisson" placeholder:"KIND" group:"steps"`
 	Extend             bool     `help:"Go on below or above the rates (at most 6 more) when the knee is not between them." default:"true" negatable:"" group:"steps"`
 	StopAfterFail      bool     `help:"End the sweep with the first rate that fails." group:"steps"`
 	SLO                *SLO     `help:"What must hold: a limit for P95 TTFT, or a list such as ttft:p95:300ms,itl:p95:40ms." placeholder:"300ms" group:"steps"`
@@ -239,6 +246,23 @@ func (w *Workload) Config() (measurement.Config, error) {
 			c.DrainSeconds = max(c.DrainSeconds, 10*o.LimitMS/1000)
 		}
 	}
+	if w.Concurrency != nil {
+		if w.Rates != nil || w.Arrivals != "poisson" && w.Arrivals != "" {
+			return c, fmt.Errorf("--concurrency is a closed loop: it takes neither --rates nor --arrivals")
+		}
+		for _, n := range w.Concurrency {
+			if n != math.Trunc(n) {
+				return c, fmt.Errorf("--concurrency %g: give whole numbers of calls", n)
+			}
+		}
+		c.Rates, c.Arrivals = w.Concurrency, "closed"
+	} else if w.Arrivals != "poisson" {
+		c.Arrivals = w.Arrivals
+	}
+	c.Transcripts = filepath.Base(w.Transcripts)
+	if w.Transcripts == "" {
+		c.Transcripts = ""
+	}
 	if len(c.Rates) == 0 {
 		return c, fmt.Errorf("no rates: give --rates such as 0.2,0.5,1 (calls/s, low to high) or --preset (%s)", PresetNames)
 	}
@@ -276,7 +300,45 @@ func overlay(c *measurement.Config, p measurement.Config) {
 	}
 }
 
-// Generator turns a checked Config into the generator's own, with prompts still to be fitted to the server's tokens.
+// Generator turns the flags and their checked Config into the generator's own, with prompts still to be fitted to the
+// server's tokens. It reads the files that the flags name.
+func (w *Workload) Generator(c measurement.Config, nonce uint64) (generator.Config, error) {
+	g, err := Generator(c, w.Seed, nonce)
+	if err != nil {
+		return g, err
+	}
+	if w.Transcripts != "" {
+		g.Script.Transcripts, err = readFile(w.Transcripts, workload.ReadTranscripts)
+		if err != nil {
+			return g, err
+		}
+	}
+	switch c.Arrivals {
+	case "", "closed":
+		return g, nil
+	}
+	g.Process, err = workload.ParseProcess(c.Arrivals)
+	if _, statErr := os.Stat(c.Arrivals); err != nil && statErr == nil {
+		g.Process.Kind = "recorded"
+		g.Process.Recorded, err = readFile(c.Arrivals, workload.ReadInstants)
+	}
+	if err != nil {
+		return g, fmt.Errorf("--arrivals: %w", err)
+	}
+	return g, nil
+}
+
+func readFile[T any](path string, read func(io.Reader, string) (T, error)) (T, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		var none T
+		return none, err
+	}
+	defer f.Close()
+	return read(f, path)
+}
+
+// Generator turns a checked Config into the generator's own, as far as it does not depend on files.
 func Generator(c measurement.Config, seed, nonce uint64) (generator.Config, error) {
 	l, err := workload.LexiconByName(c.Language)
 	if err != nil {
@@ -287,6 +349,7 @@ func Generator(c measurement.Config, seed, nonce uint64) (generator.Config, erro
 		Script: workload.Script{Nonce: nonce, Seed: seed, Lexicon: l, SystemWords: max(0, c.SystemPromptTokens), UserWords: max(0, c.UserTokens),
 			GapMin: d(c.GapMinSeconds), GapMax: d(c.GapMaxSeconds)},
 		Turns: c.Turns, OutputTokens: c.OutputTokens, Warmup: d(c.WarmupSeconds), StepDuration: d(c.StepSeconds),
-		MaxStepDuration: d(c.MaxStepSeconds), Drain: d(c.DrainSeconds), MinTurns: c.MinTurns, MaxConcurrentCalls: c.MaxConcurrentCalls}
+		MaxStepDuration: d(c.MaxStepSeconds), Drain: d(c.DrainSeconds), MinTurns: c.MinTurns, MaxConcurrentCalls: c.MaxConcurrentCalls,
+		Closed: c.Arrivals == "closed"}
 	return g, g.Validate()
 }

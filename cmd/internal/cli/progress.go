@@ -17,10 +17,11 @@ import (
 // Progress tells a person what a sweep is doing: on a terminal a live line, elsewhere a line when a step begins and one when
 // it ends. The nil Progress tells nothing.
 type Progress struct {
-	w     io.Writer
-	live  bool
-	Brief bool // only the results of steps: for virtual time
-	clk   clock.Clock
+	w       io.Writer
+	live    bool
+	Brief   bool // only the results of steps: for virtual time
+	clk     clock.Clock
+	skipped int // rates that were done before
 
 	mu     sync.Mutex
 	config measurement.Config
@@ -40,11 +41,18 @@ func NewProgress(w io.Writer) *Progress {
 	return &Progress{w: w, live: ok && term.IsTerminal(int(f.Fd()))}
 }
 
+// skip leaves out the first n rates of the sweep that begins: they are done.
+func (p *Progress) skip(n int) {
+	if p != nil {
+		p.skipped = n
+	}
+}
+
 func (p *Progress) begin(clk clock.Clock, c measurement.Config) {
 	if p == nil {
 		return
 	}
-	p.clk, p.config, p.left = clk, c, append([]float64(nil), c.Rates...)
+	p.clk, p.config, p.left = clk, c, append([]float64(nil), c.Rates[min(p.skipped, len(c.Rates)):]...)
 	if !p.live {
 		return
 	}

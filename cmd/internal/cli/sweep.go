@@ -26,16 +26,28 @@ type Sweep struct {
 	RawITL    bool
 	Progress  *Progress
 	Sample    func(step int) []measurement.EngineSample // after each step; nil for none
+
+	Past  measurement.Log    // what was measured before, if this goes on with a run
+	Epoch *measurement.Epoch // how it goes on; nil for a new run
 }
 
 // Run runs the sweep in a process of the clock and returns its curve as read back from the log. The files are complete,
 // whatever the error: what was measured before it counts.
 func (s *Sweep) Run(ctx context.Context) (measurement.Results, error) {
 	log := measurement.NewLogWriter(s.Log, s.RawITL)
-	log.Header(s.Header)
+	done := s.Past.Complete()
+	if s.Epoch == nil {
+		log.Header(s.Header)
+	} else {
+		log.Resume(*s.Epoch)
+	}
 	keep := &collector{clk: s.Clock, log: log, config: s.Header.Config, sample: s.Sample, progress: s.Progress}
+	for _, step := range done {
+		keep.steps = append(keep.steps, analysis.AnalyzeStep(s.Header.Config, step, s.Past.Turns))
+	}
+	s.Progress.skip(len(done))
 	s.Progress.begin(s.Clock, s.Header.Config)
-	err := generator.Sweep(ctx, s.Clock, s.Endpoint, generator.Observers{keep, s.Progress}, s.Generator, nil, s.plan(keep))
+	err := generator.Sweep(ctx, s.Clock, s.Endpoint, generator.Observers{keep, s.Progress}, s.Generator, done, s.plan(keep))
 	s.Progress.end()
 	log.Flush()
 	if logErr := log.Err(); logErr != nil {
@@ -50,13 +62,13 @@ func (s *Sweep) plan(keep *collector) generator.Plan {
 	rates := s.Header.Config.Rates
 	return func(done []measurement.Step) (float64, bool) {
 		steps := keep.results()
-		if n := len(steps); s.Flags.StopAfterFail && n > 0 && steps[n-1].Verdict == measurement.Fail {
+		if n := len(steps); s.Flags.StopAfterFail && s.Header.Shard == "" && n > 0 && steps[n-1].Verdict == measurement.Fail {
 			return 0, false
 		}
 		if len(done) < len(rates) {
 			return rates[len(done)], true
 		}
-		if !s.Flags.Extend {
+		if !s.Flags.Extend || s.Header.Shard != "" { // shards must do the same without asking one another
 			return 0, false
 		}
 		next, ok := analysis.NextRate(rates, steps, analysis.MaxExtensions)
