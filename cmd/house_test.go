@@ -265,3 +265,62 @@ func TestBuildsWithoutTheEngineModel(t *testing.T) {
 		t.Errorf("go build -tags nodemo ./... without %v: %v\n%s", left, err, out)
 	}
 }
+
+// A sweep killed by SIGKILL in its second step goes on by --resume: the first step is kept, the log is not rewritten.
+func TestKillAndResume(t *testing.T) {
+	if testing.Short() {
+		t.Skip("kills and resumes a sweep for half a minute: left out with -short")
+	}
+	bin, dir := build(t), t.TempDir()
+	addr := serve(t, bin, "serve", "--model", "demo", "--gpu", "demo")
+	args := []string{"sweep", "--base-url", "http://" + addr, "--preset", "demo", "--rates", "3,4", "--no-extend", "--label", "k", "--step-duration", "4s",
+		"--min-turns", "20", "--warmup", "2s"}
+	path := filepath.Join(dir, "results", "k.turns.jsonl")
+	killed := command(t, bin, dir, "kneeload", args...)
+	if err := killed.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		log, err := measurement.OpenLog(path)
+		if err == nil && len(log.Steps) == 2 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the second step did not begin: %v", err)
+		}
+	}
+	time.Sleep(3 * time.Second)
+	if err := killed.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = killed.Wait()
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cut, err := measurement.OpenLog(path)
+	if err != nil || len(cut.Complete()) != 1 {
+		t.Fatalf("the cut log has %d complete steps, %v", len(cut.Complete()), err)
+	}
+	out, err := command(t, bin, dir, "kneeload", append(args, "--resume")...).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "going on behind 1 complete steps") {
+		t.Fatalf("resume: %v\n%s", err, out)
+	}
+	after, err := os.ReadFile(path)
+	if err != nil || !bytes.HasPrefix(after, before) {
+		t.Errorf("the log was rewritten (%v)", err)
+	}
+	log, err := measurement.OpenLog(path)
+	if err != nil || len(log.Complete()) != 2 || len(log.Epochs) != 1 {
+		t.Fatalf("the resumed log: %d complete steps, %d epochs, %v", len(log.Complete()), len(log.Epochs), err)
+	}
+	if kept := log.Steps[0]; kept.WindowEnd != cut.Steps[0].WindowEnd || kept.ArrivedCalls != cut.Steps[0].ArrivedCalls {
+		t.Error("the first step is not the one that was kept")
+	}
+	if log.Steps[1].Start < cut.End() {
+		t.Errorf("the second step begins at %v, before the cut part's end at %v", log.Steps[1].Start, cut.End())
+	}
+	if out, err := command(t, bin, dir, "kneeload", append(args, "--resume", "--turns", "5")...).CombinedOutput(); err == nil || !strings.Contains(string(out), "turns 4, now it is 5") {
+		t.Errorf("resumed with other flags: %v\n%s", err, out)
+	}
+}

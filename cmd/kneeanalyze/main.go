@@ -5,9 +5,11 @@
 //	kneeanalyze knee results/L40S.turns.jsonl -o L40S.png
 //	kneeanalyze knee results/L40S.json --json
 //	kneeanalyze compare results/L40S.json results/H100.json -o compare.png
+//	kneeanalyze merge results/H200-0-of-2.turns.jsonl results/H200-1-of-2.turns.jsonl -o results/H200.turns.jsonl
 //
 // knee takes turn logs (.turns.jsonl), which it analyses anew, and results (.json), which it shows as they are; analysing a
-// run's turn log gives the figures of its results. It prints the steps as a table, then a few sentences on each knee:
+// run's turn log gives the figures of its results. It prints the steps as a table, a certificate of the arrivals (whether calls
+// really were sent as a Poisson process, and how late), then a few sentences on each knee:
 //
 //   - The SLO knee is the largest rate that meets the objectives below the first that does not: the number to provision against.
 //     The interpolated rate beside it is where the curve itself crosses the limit, with a 95 % interval where it has one.
@@ -15,7 +17,9 @@
 //   - Saturation is where the server no longer completes what arrives.
 //
 // A step is undecided when something about it is doubtful and its objectives hold: the flags say what. compare prints the knees
-// of several runs side by side, and which settings of their workloads differ.
+// of several runs side by side, and which settings of their workloads differ. merge joins the logs of the shards of one run
+// (kneeload sweep --shard) into the log that one process sending all the calls would have written, and refuses logs that are
+// not that; the most calls live at once are counted anew, from each call's first request to its last answer.
 //
 // Results go to standard output, everything else to standard error. The exit code is 0 when done, 1 when something failed and
 // 2 for wrong usage.
@@ -38,6 +42,7 @@ import (
 type commands struct {
 	Knee    knee    `cmd:"" help:"Find the knee in turn logs and results."`
 	Compare compare `cmd:"" help:"Put the knees of several runs side by side."`
+	Merge   merge   `cmd:"" help:"Join the turn logs of the shards of one run."`
 
 	Version kong.VersionFlag `help:"Print the version."`
 }
@@ -46,7 +51,8 @@ const description = `Find the knee of a load curve in files, without an endpoint
 
 Examples:
   kneeanalyze knee results/L40S.turns.jsonl -o L40S.png
-  kneeanalyze compare results/L40S.json results/H100.json -o compare.png`
+  kneeanalyze compare results/L40S.json results/H100.json -o compare.png
+  kneeanalyze merge results/H200-0-of-2.turns.jsonl results/H200-1-of-2.turns.jsonl -o results/H200.turns.jsonl`
 
 func main() { cli.Main(run) }
 

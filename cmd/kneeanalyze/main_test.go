@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"image/png"
 	"io"
 	"os"
@@ -22,7 +23,7 @@ import (
 // aLog is a run of six steps whose P95 TTFT doubles from one to the next, from 50 ms on; times is how much the server carries.
 func aLog(label string, times float64) measurement.Log {
 	log := measurement.Log{Header: measurement.Header{Label: label, Tool: "kneeload test", Seed: 1, Nonce: "00",
-		Config: measurement.Config{SystemPromptTokens: 18000, Turns: 2, OutputTokens: 100, MinTurns: 60, SLO: []measurement.Objective{{Metric: "ttft", Quantile: .95, LimitMS: 300}}},
+		Config: measurement.Config{SystemPromptTokens: 18000, Turns: 2, OutputTokens: 100, MinTurns: 60, Arrivals: "constant", SLO: []measurement.Objective{{Metric: "ttft", Quantile: .95, LimitMS: 300}}},
 		Engine: measurement.Engine{Kind: "sglang", Version: "0.5.23", Model: "gemma-4-12b", GPU: label, Fidelity: "measured"}}}
 	ttft := 50 * time.Millisecond
 	for n := range 6 {
@@ -48,27 +49,31 @@ func aLog(label string, times float64) measurement.Log {
 	return log
 }
 
+// shards are the logs of two processes that send the calls of a log in turns.
+func shards(log measurement.Log) []measurement.Log {
+	both := make([]measurement.Log, 2)
+	for i := range both {
+		l := &both[i]
+		l.Header = log.Header
+		l.Header.Shard = fmt.Sprintf("%d/2", i)
+		for _, turn := range log.Turns {
+			if turn.Call%2 == i {
+				l.Turns = append(l.Turns, turn)
+			}
+		}
+		for _, s := range log.Steps {
+			s.ArrivedCalls, s.LiveMean, s.LiveTurnsMean, s.InFlightStart, s.InFlightEnd = 40, s.LiveMean/2, s.LiveTurnsMean/2, 10, 10
+			l.Steps = append(l.Steps, s)
+		}
+	}
+	return both
+}
+
 // writeRun writes a run's turn log and results into dir, as kneeload does.
 func writeRun(t *testing.T, dir, label string, times float64) {
 	t.Helper()
 	log := aLog(label, times)
-	write(t, dir, label+".turns.jsonl", func(out io.Writer) error {
-		w := measurement.NewLogWriter(out, false)
-		w.Header(log.Header)
-		for _, s := range log.Steps {
-			begun := s
-			begun.WindowEnd, begun.DrainEnd = measurement.Never, measurement.Never
-			w.StepBegin(begun)
-			for _, turn := range log.Turns {
-				if turn.Step == s.Step {
-					w.Turn(turn)
-				}
-			}
-			w.StepEnd(s)
-		}
-		w.Flush()
-		return w.Err()
-	})
+	write(t, dir, label+".turns.jsonl", func(out io.Writer) error { return writeLog(out, log) })
 	r := analysis.Analyze(log)
 	write(t, dir, label+".json", func(out io.Writer) error { return measurement.WriteResults(out, r) })
 	write(t, dir, label+".csv", func(out io.Writer) error { return measurement.WriteCSV(out, r) })
@@ -97,12 +102,15 @@ func command(t *testing.T, args ...string) result {
 	return result{out.String(), errs.String(), cli.Code(err)}
 }
 
-// inRuns changes into a folder that holds results of two runs.
+// inRuns changes into a folder that holds results of two runs and the shards of a third.
 func inRuns(t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()
 	writeRun(t, filepath.Join(dir, "results"), "L40S", 1)
 	writeRun(t, filepath.Join(dir, "results"), "H100", 2)
+	for i, l := range shards(aLog("H200", 3)) {
+		write(t, filepath.Join(dir, "results"), fmt.Sprintf("H200-%d-of-2.turns.jsonl", i), func(out io.Writer) error { return writeLog(out, l) })
+	}
 	t.Chdir(dir)
 }
 
@@ -126,7 +134,7 @@ func TestKnee(t *testing.T) {
 		t.Fatalf("knee of a turn log: code %d, errors %q", fromLog.code, fromLog.err)
 	}
 	isPNG(t, "pictures/L40S.png")
-	for _, want := range []string{"L40S: gemma-4-12b on sglang 0.5.23 on L40S (measured)", "SLO knee: 0.75 calls/s; interpolated 0.896", "Curvature knee: 1 calls/s"} {
+	for _, want := range []string{"L40S: gemma-4-12b on sglang 0.5.23 on L40S (measured)", "SLO knee: 0.75 calls/s; interpolated 0.896", "Curvature knee: 1 calls/s", "Arrivals: constant, as asked"} {
 		if !strings.Contains(fromLog.out, want) {
 			t.Errorf("no %q in:\n%s", want, fromLog.out)
 		}
@@ -172,6 +180,57 @@ func TestCompare(t *testing.T) {
 	twice := command(t, "compare", "results/L40S.json", "results/L40S.turns.jsonl")
 	if !strings.Contains(twice.out, "L40S (results/L40S.json)") || !strings.Contains(twice.out, "L40S (results/L40S.turns.jsonl)") {
 		t.Errorf("runs of one label are not told apart:\n%s", twice.out)
+	}
+}
+
+func TestMerge(t *testing.T) {
+	inRuns(t)
+	const a, b = "results/H200-0-of-2.turns.jsonl", "results/H200-1-of-2.turns.jsonl"
+	got := command(t, "merge", b, a, "-o", "all/H200.turns.jsonl")
+	if got.code != 0 || got.out != "" || got.err != "wrote all/H200.turns.jsonl: 2 shards, 6 steps, 960 turns\n" {
+		t.Fatalf("code %d, printed %q, errors %q", got.code, got.out, got.err)
+	}
+	want := aLog("H200", 3)
+	for i := range want.Steps {
+		want.Steps[i].LiveMax = 3 + max(0, i-4) // calls begin every second and last 2 s and the wait for a token, 50 ms to 1.6 s
+	}
+	write(t, "all", "whole.turns.jsonl", func(out io.Writer) error { return writeLog(out, want) })
+	merged, whole := command(t, "knee", "all/H200.turns.jsonl", "--json"), command(t, "knee", "all/whole.turns.jsonl", "--json")
+	if d := cmp.Diff(whole.out, merged.out); d != "" || merged.code != 0 {
+		t.Errorf("code %d, %q; -one process +merged:\n%s", merged.code, merged.err, d)
+	}
+	if got := command(t, "knee", a); !strings.Contains(got.out, "This is shard 0/2 of a run") {
+		t.Errorf("a shard alone is not told from a run:\n%s", got.out)
+	}
+	if got := command(t, "merge", a, b, "-o", "all/H200.turns.jsonl", "--overwrite"); got.code != 0 {
+		t.Errorf("--overwrite: code %d, %q", got.code, got.err)
+	}
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{a}, "merge: shard 1/2 is missing"},
+		{[]string{a, "results/L40S.turns.jsonl"}, "merge: log 2 (L40S) is a whole run"},
+		{[]string{a, "results/L40S.json", "missing.turns.jsonl"}, `results/L40S.json is no turn log: it is JSON of schema "kneefinder/results/v1"`},
+		{[]string{a, "results/L40S.json", "missing.turns.jsonl"}, "missing.turns.jsonl"},
+	} {
+		got := command(t, append(append([]string{"merge"}, c.args...), "-o", "no/x.turns.jsonl")...)
+		if got.code != 1 || !strings.Contains(got.err, c.want) {
+			t.Errorf("%q: code %d, %q; want 1 and %q", c.args, got.code, got.err, c.want)
+		}
+	}
+	torn, err := os.ReadFile(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(b, append(torn, []byte(`{"type":"sam`)...), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if got := command(t, "merge", a, b, "-o", "torn.turns.jsonl"); got.code != 0 || !strings.Contains(got.err, b+":") || !strings.Contains(got.err, "torn") {
+		t.Errorf("a torn last line: code %d, %q", got.code, got.err)
+	}
+	if _, err := os.Stat("no"); err == nil {
+		t.Error("a refused merge leaves files")
 	}
 }
 
@@ -238,12 +297,17 @@ func TestUsage(t *testing.T) {
 		{[]string{"knee", "results/L40S.json", "results/H100.json", "-o", "x.png"}, "kneeanalyze compare"},
 		{[]string{"knee", "results/L40S.json", "-o", "x.svg"}, "the picture is a PNG"},
 		{[]string{"compare", "results/L40S.json"}, "at least two"},
+		{[]string{"merge", "results/H200-0-of-2.turns.jsonl"}, "--output"},
+		{[]string{"merge", "-o", "x.turns.jsonl"}, "file"},
+		{[]string{"merge", "results/H200-0-of-2.turns.jsonl", "-o", "x.json"}, "ends in .turns.jsonl"},
+		{[]string{"merge", "results/H200-0-of-2.turns.jsonl", "-o", "results/L40S.turns.jsonl"}, "is there already"},
+		{[]string{"merge", "results/H200-0-of-2.turns.jsonl", "-o", "results/H200-0-of-2.turns.jsonl", "--overwrite"}, "is one of the shards"},
 	} {
 		if got := command(t, c.args...); got.code != 2 || !strings.Contains(got.err, c.want) || got.out != "" {
 			t.Errorf("%q: code %d, printed %q, errors %q; want 2 and %q", c.args, got.code, got.out, got.err, c.want)
 		}
 	}
-	for _, args := range [][]string{{"--help"}, {"knee", "--help"}, {"compare", "--help"}, {"--version"}} {
+	for _, args := range [][]string{{"--help"}, {"knee", "--help"}, {"compare", "--help"}, {"merge", "--help"}, {"--version"}} {
 		if got := command(t, args...); got.code != 0 || !strings.Contains(got.out, "kneeanalyze") || got.err != "" {
 			t.Errorf("%q: code %d, printed %q, errors %q", args, got.code, got.out, got.err)
 		}
@@ -262,7 +326,7 @@ func TestManual(t *testing.T) {
 	inRuns(t)
 	comment, _, _ := strings.Cut(string(source), "\npackage main")
 	text := strings.ReplaceAll(comment, "//", "")
-	for _, args := range [][]string{{"--help"}, {"knee", "--help"}, {"compare", "--help"}} {
+	for _, args := range [][]string{{"--help"}, {"knee", "--help"}, {"compare", "--help"}, {"merge", "--help"}} {
 		text += "\n" + command(t, args...).out
 	}
 	ran := map[string]bool{}
@@ -279,7 +343,7 @@ func TestManual(t *testing.T) {
 			t.Errorf("%s: code %d, %q", strings.TrimSpace(line), got.code, got.err)
 		}
 	}
-	if len(ran) < 4 {
-		t.Errorf("%d examples found, want at least 4 in:\n%s", len(ran), text)
+	if len(ran) < 5 {
+		t.Errorf("%d examples found, want at least 5 in:\n%s", len(ran), text)
 	}
 }

@@ -141,7 +141,7 @@ func (s *sweep) run(ctx context.Context, std cli.Streams, c measurement.Config) 
 		fmt.Fprintf(std.Out, "This is shard %s alone: join all of them with kneeanalyze merge.\n", header.Shard)
 	}
 	switch {
-	case errors.Is(err, context.Canceled):
+	case ctx.Err() != nil:
 		return fmt.Errorf("interrupted; what was measured so far is in %s (kneeanalyze knee %s, or go on with --resume)", files.Log, files.Log)
 	case errors.Is(err, generator.ErrLost):
 		return fmt.Errorf("%w: it refused connections; what was measured before is in %s (kneeanalyze knee %s, or go on with --resume)", err, files.Log, files.Log)
