@@ -10,7 +10,8 @@ import (
 	"kneefinder/measurement"
 )
 
-// Analyze turns a log into its curve: every step in the order it was run, the three knees, the mechanism and the warnings.
+// Analyze turns a log into its curve: every step in the order it was run, the certificate of its
+// arrivals, the three knees, the mechanism and the warnings.
 func Analyze(log measurement.Log) measurement.Results {
 	r := measurement.Results{
 		Schema: measurement.ResultsSchema, Label: log.Header.Label, Tool: log.Header.Tool, Config: log.Header.Config,
@@ -23,12 +24,15 @@ func Analyze(log measurement.Log) measurement.Results {
 		r.Steps = append(r.Steps, step)
 		r.Warnings = append(r.Warnings, warnings...)
 	}
+	r.Arrivals = Certify(log)
+	u := unitOf(r.Config)
 	r.Knees = measurement.Knees{
-		SLO:        SLOKnee(r.Steps, log.Header.Config.SLO),
-		Curvature:  CurvatureKnee(r.Steps),
-		Saturation: SaturationKnee(r.Steps),
+		SLO:        sloKnee(u, r.Steps, r.Config.SLO),
+		Curvature:  curvatureKnee(u, r.Steps),
+		Saturation: saturationKnee(u, r.Steps),
 	}
 	r.Mechanism = Mechanism(log, r)
+	r.Warnings = append(r.Warnings, doubts(log, r)...)
 	return r
 }
 

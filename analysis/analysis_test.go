@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -20,7 +21,7 @@ import (
 var update = flag.Bool("update", false, "rewrite the golden files")
 
 // runs are what pictures and texts are made of: ordinary, censored with an undecided step, all passing, alone without cache
-// figures, and nothing at all.
+// figures, a closed loop, and nothing at all.
 func runs() []measurement.Results {
 	l40s := pool("L40S", .85, .05, .1, .2, .3, .5, .7, .8, .9, 1.1, 1.5)
 	h100 := pool("H100", 1.9, .02, .05, .1, .2, .5, 1, 1.5, 2, 2.5)
@@ -37,9 +38,15 @@ func runs() []measurement.Results {
 	for i := range one.Turns {
 		one.Turns[i].CachedTokens = measurement.Unknown
 	}
+	loop := pool("loop", 20, 1, 2, 4, 8, 12, 16, 24)
+	loop.Header.Config.Arrivals = closed
+	for i := range loop.Steps {
+		s := &loop.Steps[i]
+		s.LiveMean, s.LiveMax, s.InFlightEnd = s.Rate-.1, int(s.Rate), s.InFlightStart
+	}
 	empty := measurement.Log{Header: measurement.Header{Label: "empty", Config: testConfig()}, Warnings: []string{"empty.turns.jsonl:7: the last line is torn"}}
 	var rs []measurement.Results
-	for _, l := range []measurement.Log{l40s, h100, censored, passing, one, empty} {
+	for _, l := range []measurement.Log{l40s, h100, censored, passing, one, loop, empty} {
 		rs = append(rs, Analyze(l))
 	}
 	return rs
@@ -69,7 +76,9 @@ func TestSummary(t *testing.T) {
 		Summary(&b, r)
 		b.WriteString("\n")
 	}
-	CompareSummary(&b, rs)
+	CompareSummary(&b, rs[:5])
+	b.WriteString("\n")
+	CompareSummary(&b, []measurement.Results{rs[0], rs[5], rs[6]})
 	golden(t, "summary.txt", b.Bytes())
 }
 
@@ -96,19 +105,22 @@ func TestCharts(t *testing.T) {
 		}
 	}
 	for i, r := range rs {
-		if os.Getenv("KNEE_PICTURES") == "" && i%2 == 1 {
+		if os.Getenv("KNEE_PICTURES") == "" && i%2 == 1 && i != 5 {
 			continue // nothing in it that the others do not show; drawing is slow
 		}
 		look(r.Label, func(w io.Writer) error { return Chart(w, r) })
 	}
 	look("compare", func(w io.Writer) error { return ChartCompare(w, rs[1:4]) })
-	look("compare-all", func(w io.Writer) error { return ChartCompare(w, rs) })
+	look("compare-all", func(w io.Writer) error { return ChartCompare(w, slices.Concat(rs[:5], rs[6:])) })
 	var a, b bytes.Buffer
 	if err := errors.Join(Chart(&a, rs[0]), Chart(&b, rs[0])); err != nil || !bytes.Equal(a.Bytes(), b.Bytes()) {
 		t.Errorf("drawn twice: two pictures, or %v", err)
 	}
 	if err := ChartCompare(io.Discard, nil); err == nil {
 		t.Error("a comparison of nothing: no error")
+	}
+	if err := ChartCompare(io.Discard, rs[4:6]); err == nil || !strings.Contains(err.Error(), "do not share an axis") {
+		t.Errorf("an open loop and a closed one in one picture: %v", err)
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 // Chart draws a run as a PNG: P95 TTFT over the load on log axes with its interval and the SLO, the cache hit rate below it,
 // and the SLO knee and the curvature knee through both.
 func Chart(w io.Writer, r measurement.Results) error {
+	u := unitOf(r.Config)
 	top, bottom := panels(2, r)
 	steps := byRate(r.Steps)
 	curve := waits(steps, colorData)
@@ -50,7 +51,7 @@ func Chart(w io.Writer, r measurement.Results) error {
 		if k.knee.Status != measurement.Found || k.knee.Rate == nil {
 			continue
 		}
-		label := fmt.Sprintf("%s %s calls/s", k.name, rate(*k.knee.Rate))
+		label := k.name + " " + u.of(*k.knee.Rate)
 		if k.knee.Estimate != nil {
 			label += fmt.Sprintf(" (interpolated %.3g)", *k.knee.Estimate)
 		}
@@ -62,14 +63,19 @@ func Chart(w io.Writer, r measurement.Results) error {
 		at[*k.knee.Rate]++
 	}
 	top.Add(names...)
-	head := []string{title(r), "SLO knee: " + kneeHead(r.Knees.SLO) + "  Curvature knee: " + kneeHead(r.Knees.Curvature)}
-	return render(w, head, legend, top, bottom)
+	head := []string{title(r), "SLO knee: " + kneeHead(u, r.Knees.SLO) + "  Curvature knee: " + kneeHead(u, r.Knees.Curvature)}
+	return render(w, head, u.axis(), legend, top, bottom)
 }
 
-// ChartCompare draws the same for several runs in one picture, a colour each, with their SLO knees.
+// ChartCompare draws the same for several runs in one picture, a colour each, with their SLO knees. Open and closed loops have
+// no axis in common and are refused.
 func ChartCompare(w io.Writer, rs []measurement.Results) error {
 	if len(rs) == 0 {
 		return fmt.Errorf("draw chart: no results")
+	}
+	u, ok := commonUnit(rs)
+	if !ok {
+		return fmt.Errorf("draw chart: open-loop runs count calls/s and closed-loop ones calls at once: they do not share an axis")
 	}
 	rows := len(rs)
 	if rows > maxNames {
@@ -95,14 +101,14 @@ func ChartCompare(w io.Writer, rs []measurement.Results) error {
 		known = known || ok
 		k := r.Knees.SLO
 		k.CI95 = [2]*float64{} // the summary has room for it
-		legend = append(legend, entry{fmt.Sprintf("%s (%s): SLO knee %s", r.Label, fidelity(r), strings.TrimSuffix(kneeHead(k), ".")), line})
+		legend = append(legend, entry{fmt.Sprintf("%s (%s): SLO knee %s", r.Label, fidelity(r), strings.TrimSuffix(kneeHead(u, k), ".")), line})
 		if k.Status == measurement.Found && k.Rate != nil {
 			m := mark{*k.Rate, i, col, at[*k.Rate]}
 			at[*k.Rate]++
 			top.Add(&m)
 			bottom.Add(&m)
 			if rows > 0 {
-				names = append(names, &tag{m, fmt.Sprintf("%s %s calls/s", r.Label, rate(*k.Rate))})
+				names = append(names, &tag{m, r.Label + " " + u.of(*k.Rate)})
 			}
 		}
 		censored = censored || line.censored()
@@ -114,7 +120,7 @@ func ChartCompare(w io.Writer, rs []measurement.Results) error {
 	if !known {
 		bottom.Add(&notice{"no server said how many tokens were cached"})
 	}
-	return render(w, []string{"P95 TTFT and cache hit rate over the load"}, legend, top, bottom)
+	return render(w, []string{"P95 TTFT and cache hit rate over the load"}, u.axis(), legend, top, bottom)
 }
 
 // The picture's measures and colours (Okabe and Ito's, told apart by colour-blind readers too).
@@ -297,7 +303,7 @@ func grouped(s string) string {
 }
 
 // render lays out the head, the legend and the two panels, the data areas one above the other, and writes the PNG.
-func render(w io.Writer, head []string, legend []entry, top, bottom *plot.Plot) error {
+func render(w io.Writer, head []string, load string, legend []entry, top, bottom *plot.Plot) error {
 	img := vgimg.NewWith(vgimg.UseWH(chartWidth, chartHeight), vgimg.UseDPI(chartDPI))
 	c := draw.New(img)
 	pad := vg.Points(10)
@@ -329,7 +335,7 @@ func render(w io.Writer, head []string, legend []entry, top, bottom *plot.Plot) 
 	name := style(vg.Points(13), color.Black)
 	name.XAlign, name.YAlign = text.XCenter, text.YBottom
 	data, upper := bottom.DataCanvas(low), top.DataCanvas(high)
-	c.FillText(name, vg.Point{X: data.Center().X, Y: c.Min.Y}, "offered load λ, calls/s")
+	c.FillText(name, vg.Point{X: data.Center().X, Y: c.Min.Y}, load)
 	name.Rotation, name.YAlign = math.Pi/2, text.YTop
 	c.FillText(name, vg.Point{X: c.Min.X, Y: data.Center().Y}, "cache hit rate, %")
 	c.FillText(name, vg.Point{X: c.Min.X, Y: upper.Center().Y}, "P95 TTFT, ms")

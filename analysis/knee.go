@@ -65,13 +65,13 @@ func sloKnee(u unit, steps []measurement.StepResult, slo []measurement.Objective
 		k.Status = measurement.Found
 		notes = append(notes, fmt.Sprintf("At %s %s; at %s %s.", u.of(lastPass), reasons(steps, slo, lastPass), u.of(firstFail), reasons(steps, slo, firstFail)))
 	case !math.IsNaN(firstFail) && len(undecided) > 0:
-		notes = append(notes, fmt.Sprintf("No load passed: %s fails and below it nothing is decided.", u.of(firstFail)))
+		notes = append(notes, fmt.Sprintf("No step passed: %s fails and below it nothing is decided.", u.of(firstFail)))
 	case !math.IsNaN(firstFail):
 		k.Status = measurement.BelowRange
 		notes = append(notes, fmt.Sprintf("Already the lowest load tried, %s, fails: %s.", u.of(firstFail), reasons(steps, slo, firstFail)))
 	case !math.IsNaN(lastPass):
 		k.Status = measurement.AboveRange
-		notes = append(notes, fmt.Sprintf("No load failed; %s is the highest that passed, so the knee lies above it.", u.of(lastPass)))
+		notes = append(notes, fmt.Sprintf("No step failed; %s is the highest that passed, so the knee lies above it.", u.of(lastPass)))
 	default:
 		notes = append(notes, "No step passed or failed.")
 	}

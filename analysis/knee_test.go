@@ -52,6 +52,15 @@ func TestSLOKnee(t *testing.T) {
 	}
 	censoredErrors := points([3]float64{1, 100}, [3]float64{2, inf})
 	censoredErrors[1].ErrorRate = figure(.2)
+	own := func(limit float64, quantile float64, metric string, rows ...[]float64) []measurement.StepResult { // λ, P95 TTFT, the objective's value
+		var out []measurement.StepResult
+		for _, r := range rows {
+			s := points([3]float64{r[0], r[1]})[0]
+			s.Objectives = []measurement.ObjectiveResult{{Objective: measurement.Objective{Metric: metric, Quantile: quantile, LimitMS: limit}, ValueMS: figure(r[2])}}
+			out = append(out, s)
+		}
+		return out
+	}
 	const p, f, u = measurement.Pass, measurement.Fail, measurement.Undecided
 	for _, c := range []struct {
 		why          string
@@ -65,8 +74,8 @@ func TestSLOKnee(t *testing.T) {
 			slo300, measurement.Found, 1, 1.13361, "P95 TTFT is 160 ms (limit 300 ms); at 1.2"},
 		{"rates in any order", points([3]float64{3, 900}, [3]float64{1, 100}, [3]float64{2, 200}), slo300, measurement.Found, 2, 2.26957, ""},
 		{"a pass above the first fail does not count", points([3]float64{1, 100}, [3]float64{2, 400}, [3]float64{3, 250}, [3]float64{4, 900}), slo300, measurement.Found, 1, 1 + math.Log(3)/math.Log(3.25), ""},
-		{"all pass", points([3]float64{1, 100}, [3]float64{2, 200}), slo300, measurement.AboveRange, 2, none, "No rate failed"},
-		{"all fail", points([3]float64{1, 400}, [3]float64{2, 500}), slo300, measurement.BelowRange, none, none, "Already the lowest rate"},
+		{"all pass", points([3]float64{1, 100}, [3]float64{2, 200}), slo300, measurement.AboveRange, 2, none, "No step failed"},
+		{"all fail", points([3]float64{1, 400}, [3]float64{2, 500}), slo300, measurement.BelowRange, none, none, "Already the lowest load"},
 		{"nothing measured", []measurement.StepResult{{Rate: 1}}, slo300, measurement.NoKnee, none, none, "No step passed or failed"},
 		{"no objective", points([3]float64{1, 400}), nil, measurement.NoKnee, none, none, "No objective"},
 		{"undecided below the fail", verdicts(points([3]float64{1, 100}, [3]float64{2, 400}), u, f), slo300, measurement.NoKnee, none, none, "nothing is decided"},
@@ -77,6 +86,12 @@ func TestSLOKnee(t *testing.T) {
 		{"errors alone", failing, slo300, measurement.Found, 2, 2.25, "5 % of turns fail"},
 		{"two objectives: the first to cross", both, append([]measurement.Objective{{Metric: "itl", Quantile: .95, LimitMS: 40}}, slo300...), measurement.Found, 1, 1 + math.Log(2)/math.Log(3), "where P95 ITL crosses"},
 		{"a percentile that steps do not hold", verdicts(points([3]float64{1, 100}, [3]float64{2, 400}), p, f), []measurement.Objective{{Metric: "ttft", Quantile: .9, LimitMS: 300}}, measurement.Found, 1, none, "No curve of P90 TTFT"},
+		{"P90 of TTFT by its own values", own(300, .9, "ttft", []float64{1, 400, 100}, []float64{2, 900, 200}, []float64{3, 2000, 400}), []measurement.Objective{{Metric: "ttft", Quantile: .9, LimitMS: 300}},
+			measurement.Found, 2, 2 + math.Log(1.5)/math.Log(2), "P90 TTFT is 200 ms (limit 300 ms); at 3"},
+		{"P99.9 of ITL beside P95 of TTFT", own(100, .999, "itl", []float64{1, 100, 50}, []float64{2, 200, 200}, []float64{3, 400, 300}), append([]measurement.Objective{{Metric: "itl", Quantile: .999, LimitMS: 100}}, slo300...),
+			measurement.Found, 1, 1.5, "where P99.9 ITL crosses its limit"},
+		{"a censored P90", own(300, .9, "ttft", []float64{1, 100, 100}, []float64{2, inf, inf}), []measurement.Objective{{Metric: "ttft", Quantile: .9, LimitMS: 300}},
+			measurement.Found, 1, none, "P90 TTFT is censored from 2 calls/s on"},
 		{"repeats of a rate: a fail outweighs", points([3]float64{1, 100}, [3]float64{2, 200}, [3]float64{2, 400}, [3]float64{3, 900}), slo300, measurement.Found, 1, 2, ""},
 	} {
 		checkKnee(t, c.why, SLOKnee(c.steps, c.slo), c.status, c.at, c.estimate, c.note)

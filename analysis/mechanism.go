@@ -40,6 +40,7 @@ type finding struct {
 // each. A correlation is all it can see: the figures are there to be judged.
 func Mechanism(log measurement.Log, r measurement.Results) measurement.Mechanism {
 	none := measurement.Mechanism{Evidence: []string{}, Confidence: "none"}
+	u := unitOf(r.Config)
 	steps := judged(byRate(r.Steps), r.Config.SLO)
 	at := slices.IndexFunc(steps, func(s measurement.StepResult) bool { return s.Verdict == measurement.Fail })
 	if at < 0 {
@@ -59,13 +60,13 @@ func Mechanism(log measurement.Log, r measurement.Results) measurement.Mechanism
 	late, inTime := lateTurns(log, s, ttftLimit(r.Config.SLO))
 
 	var found []finding
-	for _, f := range []finding{client(s), eviction(s, below, late), coldPrefill(log, s, late, inTime), slowDecode(s, below)} {
+	for _, f := range []finding{client(u, s), eviction(u, s, below, late), coldPrefill(u, log, s, late, inTime), slowDecode(u, s, below)} {
 		if f.name != "" {
 			found = append(found, f)
 		}
 	}
 	if len(found) == 0 {
-		none.Evidence = []string{fmt.Sprintf("At %s calls/s the hit rate held, late turns were not tied to cold prefills and tokens did not slow down: what binds cannot be told from this run.", rate(s.Rate))}
+		none.Evidence = []string{fmt.Sprintf("At %s the hit rate held, late turns were not tied to cold prefills and tokens did not slow down: what binds cannot be told from this run.", u.of(s.Rate))}
 		return none
 	}
 	slices.SortStableFunc(found, func(a, b finding) int { return cmp.Compare(b.explains, a.explains) })
@@ -105,20 +106,20 @@ func clientBound(s measurement.StepResult) string {
 	return ""
 }
 
-func client(s measurement.StepResult) finding {
+func client(u unit, s measurement.StepResult) finding {
 	f := finding{name: MechanismClient, explains: 1, sure: true}
 	switch clientBound(s) {
 	case measurement.FlagCapBound:
-		f.sentence = fmt.Sprintf("At %s calls/s calls waited for the generator's own cap on concurrent calls, so the step measures the cap: raise --max-concurrent-calls.", rate(s.Rate))
+		f.sentence = fmt.Sprintf("At %s calls waited for the generator's own cap on concurrent calls, so the step measures the cap: raise --max-concurrent-calls.", u.of(s.Rate))
 	case measurement.FlagClientLimited:
-		f.sentence = fmt.Sprintf("At %s calls/s the generator sent its turns late (P99 %s), so the step measures the generator.", rate(s.Rate), ms(value(s.ScheduleLagP99)))
+		f.sentence = fmt.Sprintf("At %s the generator sent its turns late (P99 %s), so the step measures the generator.", u.of(s.Rate), ms(value(s.ScheduleLagP99)))
 	default:
 		return finding{}
 	}
 	return f
 }
 
-func eviction(s measurement.StepResult, below []measurement.StepResult, late []*measurement.Turn) finding {
+func eviction(u unit, s measurement.StepResult, below []measurement.StepResult, late []*measurement.Turn) finding {
 	best, bestRate := math.NaN(), 0.
 	for _, b := range below {
 		if h := value(b.CacheHitRate); h > best || math.IsNaN(best) && !math.IsNaN(h) {
@@ -139,7 +140,7 @@ func eviction(s measurement.StepResult, below []measurement.StepResult, late []*
 		}
 	}
 	f := finding{name: MechanismEviction, sure: best-now > 2*hitDrop}
-	f.sentence = fmt.Sprintf("The cache hit rate fell from %.0f %% at %s calls/s to %.0f %% at %s: warm prefixes had been evicted before their next turn came", 100*best, rate(bestRate), 100*now, rate(s.Rate))
+	f.sentence = fmt.Sprintf("The cache hit rate fell from %.0f %% at %s to %.0f %% at %s: warm prefixes had been evicted before their next turn came", 100*best, u.of(bestRate), 100*now, rate(s.Rate))
 	if known > 0 {
 		f.explains = float64(missed) / float64(known)
 		f.sentence += fmt.Sprintf("; %d of %d turns over the limit missed their prefix", missed, known)
@@ -151,7 +152,7 @@ func eviction(s measurement.StepResult, below []measurement.StepResult, late []*
 
 // coldPrefill looks for late turns that waited, from due to first token, while another call's first turn was between sent and
 // first token. A long wait overlaps more of everything, so the turns in time stand beside them.
-func coldPrefill(log measurement.Log, s measurement.StepResult, late, inTime []*measurement.Turn) finding {
+func coldPrefill(u unit, log measurement.Log, s measurement.StepResult, late, inTime []*measurement.Turn) finding {
 	if len(late) == 0 {
 		return finding{}
 	}
@@ -164,7 +165,7 @@ func coldPrefill(log measurement.Log, s measurement.StepResult, late, inTime []*
 	if len(inTime) > 0 { // without any in time, chance alone may have made the overlap
 		f.explains, f.sure = of-than, len(inTime) >= fairCompare && of-than > 3*shareMargin
 	}
-	f.sentence = fmt.Sprintf("At %s calls/s %.0f %% of the %d turns over the limit waited while another call's first turn was being prefilled", rate(s.Rate), 100*of, len(late))
+	f.sentence = fmt.Sprintf("At %s %.0f %% of the %d turns over the limit waited while another call's first turn was being prefilled", u.of(s.Rate), 100*of, len(late))
 	if len(inTime) > 0 {
 		f.sentence += fmt.Sprintf(", %.0f %% of the %d in time", 100*than, len(inTime))
 	}
@@ -210,7 +211,7 @@ func overlapShare(spans []span, turns []*measurement.Turn) float64 {
 	return float64(n) / float64(len(turns))
 }
 
-func slowDecode(s measurement.StepResult, below []measurement.StepResult) finding {
+func slowDecode(u unit, s measurement.StepResult, below []measurement.StepResult) finding {
 	i := slices.IndexFunc(below, func(b measurement.StepResult) bool { return b.ITLP95 != nil && *b.ITLP95 > 0 })
 	if i < 0 || s.ITLP95 == nil {
 		return finding{}
@@ -219,6 +220,6 @@ func slowDecode(s measurement.StepResult, below []measurement.StepResult) findin
 	if growth <= decodeGrowth {
 		return finding{}
 	}
-	return finding{name: MechanismDecode, sentence: fmt.Sprintf("P95 of the gaps between tokens grew %.1f times, from %s at %s calls/s to %s at %s: the batch itself slows down.",
-		growth, ms(*below[i].ITLP95), rate(below[i].Rate), ms(*s.ITLP95), rate(s.Rate))}
+	return finding{name: MechanismDecode, sentence: fmt.Sprintf("P95 of the gaps between tokens grew %.1f times, from %s at %s to %s at %s: the batch itself slows down.",
+		growth, ms(*below[i].ITLP95), u.of(below[i].Rate), ms(*s.ITLP95), rate(s.Rate))}
 }

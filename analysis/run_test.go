@@ -42,12 +42,13 @@ func aStep(n int, lambda float64, start time.Duration) measurement.Step {
 }
 
 // pool is a run against an imaginary server of capacity calls/s: waits grow as 1/(1-load), warm prefixes are lost past
-// capacity, and past it turns pile up. It is smooth and a little noisy, which is all that charts and knees need.
+// capacity, and past it turns pile up. It is smooth and a little noisy, which is all that charts and knees need. Calls arrive
+// at constant gaps.
 func pool(label string, capacity float64, rates ...float64) measurement.Log {
 	r := rand.New(rand.NewPCG(7, 7))
 	log := measurement.Log{Header: measurement.Header{Schema: measurement.LogSchema, Label: label, Tool: "kneesim test", Config: testConfig(),
 		Engine: measurement.Engine{Kind: "simulated", Model: "gemma-4-12b", GPU: label, Fidelity: "uncalibrated"}, Seed: 1}}
-	log.Header.Config.Rates = rates
+	log.Header.Config.Rates, log.Header.Config.Arrivals = rates, "constant"
 	start := time.Duration(0)
 	for i, lambda := range rates {
 		s := aStep(i, lambda, start)

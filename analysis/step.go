@@ -14,19 +14,13 @@ import (
 
 // The limits of a step that can be trusted.
 const (
-	maxErrorRate   = .02                  // this share of failed turns or more fails the step
-	maxLag         = 5 * time.Millisecond // P99 of the generator's own lateness, or
-	maxLagOfSLO    = .02                  // this share of the TTFT limit, whichever is more
-	maxGrowth      = .05                  // turns in flight gained per arrived turn
-	growthZ        = 2                    // and by this many standard deviations of two Poisson counts
-	maxWarmHit     = .10                  // a first turn with more than this share of its prompt cached was not cold
-	fewTurns       = 3                    // and this many of those are forgiven
-	tokenBasis     = .98                  // events per completion token from which a gap is a gap between tokens
-	littlesLawEdge = .05                  // what Little's law may miss beyond the turns cut by the window's ends
+	maxErrorRate   = .02 // this share of failed turns or more fails the step
+	tokenBasis     = .98 // events per completion token from which a gap is a gap between tokens
+	littlesLawEdge = .05 // what Little's law may miss beyond the turns cut by the window's ends
 )
 
 // AnalyzeStep computes one point of the curve from the turns of that step; turns of other steps are left out. Percentiles are
-// type 7 on raw values; gaps between tokens come from the step's histograms.
+// type 7 on raw values; gaps between tokens come from the step's histograms, and are absent when answers came whole.
 //
 // Measured are the turns from the second on that were due in the window and sent. A failed turn without a first token enters
 // TTFT as +Inf, so that a percentile landing there is absent and the step is flagged censored; a whole answer without a
@@ -41,7 +35,8 @@ func analyzeStep(c measurement.Config, s measurement.Step, turns []measurement.T
 	var warnings []string
 	in := windowTurns(s, turns)
 	r := measurement.StepResult{Step: s.Step, Rate: s.Rate, WindowS: in.length.Seconds(), NotSentTurns: in.notSent,
-		MeasuredTurns: len(in.measured), ErrorKinds: in.kinds, ByTurn: []measurement.TurnResult{}}
+		MeasuredTurns: len(in.measured), ErrorKinds: in.kinds,
+		Objectives: []measurement.ObjectiveResult{}, ByTurn: []measurement.TurnResult{}}
 	complete := s.WindowEnd >= 0
 	perSecond := func(n float64) *float64 { return figure(n / r.WindowS) } // absent when no window has passed
 
@@ -71,7 +66,10 @@ func analyzeStep(c measurement.Config, s measurement.Step, turns []measurement.T
 
 	itl, itlByTurn, err := mergeITL(s.ITL)
 	if err != nil {
-		warnings = append(warnings, fmt.Sprintf("step %d (%s calls/s): %v; its gaps between tokens are left out", s.Step, rate(s.Rate), err))
+		warnings = append(warnings, fmt.Sprintf("step %d (%s): %v; its gaps between tokens are left out", s.Step, unitOf(c).of(s.Rate), err))
+	}
+	if buffered(in.measured) {
+		itl, itlByTurn = nil, nil
 	}
 	r.ITLP50, r.ITLP95, r.ITLP99 = figure(gapQuantile(itl, .5)), figure(gapQuantile(itl, .95)), figure(gapQuantile(itl, .99))
 	if itl != nil {
@@ -83,12 +81,16 @@ func analyzeStep(c measurement.Config, s measurement.Step, turns []measurement.T
 		if t.Outcome == measurement.OK {
 			ok++
 		}
+		if t.Dialed > 0 {
+			r.Dialed++
+		}
 		tokens += max(t.CompletionTokens, 0)
 	}
 	r.ThroughputTurns, r.OutputTokens = perSecond(float64(ok)), perSecond(float64(tokens))
 	r.CacheHitRate = figure(hitRate(in.measured))
 	var busy time.Duration
 	for _, t := range in.all {
+		r.Retries += t.Retries
 		if t.End > t.Due {
 			busy += t.End - t.Due
 		}
@@ -99,14 +101,14 @@ func analyzeStep(c measurement.Config, s measurement.Step, turns []measurement.T
 		r.LiveTurnsMean, r.LiveCallsMean, r.LiveCallsMax = figure(s.LiveTurnsMean), figure(s.LiveMean), &s.LiveMax
 		growth := float64(s.InFlightEnd-s.InFlightStart) / float64(len(in.all))
 		r.InFlightSlope, r.SaturationRatio = figure(growth), figure(1-growth)
-		if w := littlesLaw(s, turns); w != "" {
+		if w := littlesLaw(unitOf(c), s, turns); w != "" {
 			warnings = append(warnings, w)
 		}
 	}
 	r.ByTurn = byTurn(in, itlByTurn)
 
 	r.Flags = flags(c, s, in, r, ttft)
-	r.Verdict = verdict(c.SLO, r, func(o measurement.Objective) float64 {
+	at := func(o measurement.Objective) float64 {
 		switch o.Metric {
 		case "ttft":
 			return measurement.Quantile(ttft, o.Quantile)
@@ -114,7 +116,11 @@ func analyzeStep(c measurement.Config, s measurement.Step, turns []measurement.T
 			return gapQuantile(itl, o.Quantile)
 		}
 		return math.NaN()
-	})
+	}
+	for _, o := range c.SLO {
+		r.Objectives = append(r.Objectives, measurement.ObjectiveResult{Objective: o, ValueMS: figure(at(o))})
+	}
+	r.Verdict = verdict(c.SLO, r, at)
 	return r, warnings
 }
 
@@ -311,62 +317,6 @@ func byTurn(w window, itl map[int]*hdrhistogram.Histogram) []measurement.TurnRes
 	return out
 }
 
-// flags names what is doubtful about a step, in the order of the constants.
-func flags(c measurement.Config, s measurement.Step, w window, r measurement.StepResult, ttft []float64) []string {
-	complete := s.WindowEnd >= 0 && w.canceled == 0
-	lagLimit := millis(maxLag)
-	if limit := ttftLimit(c.SLO); !math.IsNaN(limit) {
-		lagLimit = max(lagLimit, maxLagOfSLO*limit)
-	}
-	censored := false
-	for _, p := range append(objectiveQuantiles(c.SLO), .5, .95, .99) {
-		censored = censored || math.IsInf(measurement.Quantile(ttft, p), 1)
-	}
-	out := []string{}
-	for _, f := range []struct {
-		name string
-		set  bool
-	}{
-		{measurement.FlagClientLimited, r.ScheduleLagP99 != nil && *r.ScheduleLagP99 > lagLimit},
-		{measurement.FlagCapBound, s.HeldCalls > 0},
-		{measurement.FlagUnstable, s.WindowEnd >= 0 && unstable(s, len(w.all))},
-		{measurement.FlagContaminated, contaminated(w.first)},
-		{measurement.FlagCensored, censored},
-		{measurement.FlagShort, len(w.measured) < c.MinTurns},
-		{measurement.FlagIncomplete, !complete},
-		{measurement.FlagErrors, r.ErrorRate != nil && *r.ErrorRate >= maxErrorRate},
-	} {
-		if f.set {
-			out = append(out, f.name)
-		}
-	}
-	return out
-}
-
-// unstable reports whether the turns in flight grew by more than chance allows: by more than a twentieth of what arrived, and
-// by more than two standard deviations of the difference of two counts, which for independent Poisson counts is the root of
-// their sum. The second keeps a step of few turns from being called unstable for two or three of them.
-func unstable(s measurement.Step, arrived int) bool {
-	growth := float64(s.InFlightEnd - s.InFlightStart)
-	return growth > maxGrowth*float64(arrived) && growth > growthZ*math.Sqrt(float64(s.InFlightEnd+s.InFlightStart))
-}
-
-// contaminated reports whether first turns found their prompts cached already: more than a few of them (or a hundredth of many),
-// or more than half of fewer.
-func contaminated(first []*measurement.Turn) bool {
-	known, hot := 0, 0
-	for _, t := range first {
-		if t.CachedTokens < 0 || t.PromptTokens <= 0 {
-			continue
-		}
-		known++
-		if float64(t.CachedTokens) > maxWarmHit*float64(t.PromptTokens) {
-			hot++
-		}
-	}
-	return hot > max(fewTurns, known/100) || 2*hot > known
-}
-
 // verdict judges a step by the objectives, whose values at tells (NaN when it cannot, +Inf when censored). Over an objective,
 // with too many errors or without a P95 for want of first tokens, a step fails whatever else is doubtful; it passes only when
 // nothing that could flatter it is.
@@ -417,7 +367,7 @@ func objectiveQuantiles(slo []measurement.Objective) []float64 {
 // littlesLaw compares the turns in flight, counted as they began and ended, with what the turns' own times add up to within
 // the window (Little 1961: L = λW, here without its edge terms, since every turn's overlap with the window is known). A
 // difference of more than a twentieth means that turns were lost or counted twice.
-func littlesLaw(s measurement.Step, turns []measurement.Turn) string {
+func littlesLaw(u unit, s measurement.Step, turns []measurement.Turn) string {
 	var busy time.Duration
 	for _, t := range turns {
 		if t.Step == s.Step && t.Sent >= 0 && t.End >= 0 {
@@ -429,6 +379,6 @@ func littlesLaw(s measurement.Step, turns []measurement.Turn) string {
 	if gap <= littlesLawEdge*max(s.LiveTurnsMean, computed) || gap < .01 {
 		return ""
 	}
-	return fmt.Sprintf("step %d (%s calls/s): %.3g turns in flight were counted but their times add up to %.3g: turns may be missing from the log",
-		s.Step, rate(s.Rate), s.LiveTurnsMean, computed)
+	return fmt.Sprintf("step %d (%s): %.3g turns in flight were counted but their times add up to %.3g: turns may be missing from the log",
+		s.Step, u.of(s.Rate), s.LiveTurnsMean, computed)
 }

@@ -74,6 +74,10 @@ func TestAnalyzeStepFigures(t *testing.T) {
 	near(t, "hit rate", r.CacheHitRate, 18000./18300)
 	near(t, "errors", r.ErrorRate, 0)
 	near(t, "slope", r.InFlightSlope, 0)
+	if len(r.Objectives) != 1 || r.Objectives[0].Objective != testConfig().SLO[0] {
+		t.Fatalf("objectives: %+v", r.Objectives)
+	}
+	near(t, "the objective's own value", r.Objectives[0].ValueMS, 100+.95*99)
 	near(t, "saturation", r.SaturationRatio, 1)
 	near(t, "lag", r.ScheduleLagP99, .1)
 	near(t, "live calls", r.LiveCallsMean, 14)
@@ -181,6 +185,48 @@ func TestVerdicts(t *testing.T) {
 			}
 			return ts
 		}, measurement.Pass, "", true},
+		{"answers come whole, in one read", nil, fast, func(ts []measurement.Turn) []measurement.Turn {
+			for i := range 81 {
+				ts[2*i+1].LastToken = ts[2*i+1].FirstToken + 900*time.Microsecond
+			}
+			return ts
+		}, measurement.Pass, "buffered", true},
+		{"not so many of them", nil, fast, func(ts []measurement.Turn) []measurement.Turn {
+			for i := range 79 {
+				ts[2*i+1].LastToken = ts[2*i+1].FirstToken
+			}
+			return ts
+		}, measurement.Pass, "", true},
+		{"answers of four tokens have few gaps", nil, fast, func(ts []measurement.Turn) []measurement.Turn {
+			for i := range ts {
+				ts[i].LastToken, ts[i].Events, ts[i].CompletionTokens = ts[i].FirstToken, 4, 4
+			}
+			return ts
+		}, measurement.Pass, "", true},
+		{"four whole answers prove nothing", nil, fast, func(ts []measurement.Turn) []measurement.Turn {
+			for i := range ts {
+				ts[i].LastToken = ts[i].FirstToken
+			}
+			return ts[:8]
+		}, measurement.Pass, "short", true},
+		{"nothing cached, and nobody there to evict it", func(s *measurement.Step) { s.LiveMax = 2 }, fast, func(ts []measurement.Turn) []measurement.Turn {
+			for i := range ts {
+				ts[i].CachedTokens = 0
+			}
+			return ts
+		}, measurement.Pass, "cold_cache", true},
+		{"nothing cached among three calls", func(s *measurement.Step) { s.LiveMax = 3 }, fast, func(ts []measurement.Turn) []measurement.Turn {
+			for i := range ts {
+				ts[i].CachedTokens = 0
+			}
+			return ts
+		}, measurement.Pass, "", true},
+		{"two calls, and nobody says what is cached", func(s *measurement.Step) { s.LiveMax = 2 }, fast, func(ts []measurement.Turn) []measurement.Turn {
+			for i := range ts {
+				ts[i].CachedTokens = measurement.Unknown
+			}
+			return ts
+		}, measurement.Pass, "", true},
 		{"few turns", nil, fast, func(ts []measurement.Turn) []measurement.Turn { return ts[:40] }, measurement.Pass, "short", true},
 		{"no turns", nil, nil, nil, measurement.Undecided, "short", false},
 		{"cut in the window", func(s *measurement.Step) { s.WindowEnd, s.DrainEnd = measurement.Never, measurement.Never }, fast, nil, measurement.Undecided, "incomplete", true},
@@ -244,6 +290,35 @@ func TestChunkBasis(t *testing.T) {
 	s.ITL = []measurement.Histogram{h}
 	if r := AnalyzeStep(testConfig(), s, turns); r.ITLBasis != "chunk" {
 		t.Errorf("two tokens an event: basis %q, want chunk", r.ITLBasis)
+	}
+}
+
+func TestBufferedStreamHasNoITL(t *testing.T) {
+	turns := calls(100, constant(200*time.Millisecond))
+	for i := range turns {
+		turns[i].LastToken = turns[i].FirstToken
+		turns[i].Retries = 1
+	}
+	turns[1].Dialed, turns[4].Dialed = time.Millisecond, time.Millisecond // a measured turn and a first one
+	s := calm()
+	hist := measurement.NewHistogram()
+	measurement.RecordGap(hist, time.Microsecond)
+	h, err := measurement.EncodeHistogram(2, hist)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.ITL = []measurement.Histogram{h}
+	config := testConfig()
+	config.SLO = append(config.SLO, measurement.Objective{Metric: "itl", Quantile: .9, LimitMS: 40})
+	r := AnalyzeStep(config, s, turns)
+	if r.ITLP50 != nil || r.ITLP95 != nil || r.ITLP99 != nil || r.ITLBasis != "" || r.ByTurn[1].ITLP50 != nil || r.Objectives[1].ValueMS != nil {
+		t.Errorf("ITL of answers that came whole: %v %v %v %q %v %v", r.ITLP50, r.ITLP95, r.ITLP99, r.ITLBasis, r.ByTurn[1].ITLP50, r.Objectives[1].ValueMS)
+	}
+	if r.Verdict != measurement.Undecided {
+		t.Errorf("an ITL objective that cannot be told: %s, want undecided", r.Verdict)
+	}
+	if r.Retries != 200 || r.Dialed != 1 {
+		t.Errorf("%d retries, %d dialed; want 200 of all turns, 1 of the measured", r.Retries, r.Dialed)
 	}
 }
 

@@ -11,14 +11,15 @@ import (
 	"kneefinder/measurement"
 )
 
-// Summary writes what a person reads after a run: the steps as a table, then a sentence or two on each knee, on what binds and
-// on what is doubtful. Absent figures are "-".
+// Summary writes what a person reads after a run: the steps as a table, then a sentence or two on the arrivals, on each knee, on
+// what binds and on what is doubtful. Absent figures are "-".
 func Summary(w io.Writer, r measurement.Results) {
 	fmt.Fprintln(w, title(r))
 	fmt.Fprintf(w, "Objectives: %s; errors under 2 %%.\n\n", objectives(r.Config.SLO))
+	u := unitOf(r.Config)
 	rows := [][]string{
-		{"λ asked", "λ came", "measured", "TTFT P50", "P95", "95 % interval", "P99", "ITL P50", "P95", "hit rate", "live calls", "errors", "verdict", "flags"},
-		{"calls/s", "calls/s", "turns", "ms", "ms", "ms", "ms", "ms", "ms", "%", "mean", "%", "", ""},
+		{u.column(), "λ came", "measured", "TTFT P50", "P95", "95 % interval", "P99", "ITL P50", "P95", "hit rate", "live calls", "errors", "verdict", "flags"},
+		{string(u), string(perSecond), "turns", "ms", "ms", "ms", "ms", "ms", "ms", "%", "mean", "%", "", ""},
 	}
 	for _, s := range r.Steps {
 		p95 := number(s.TTFTP95)
@@ -34,9 +35,12 @@ func Summary(w io.Writer, r measurement.Results) {
 		fmt.Fprintln(w, "ITL is the gap between chunks of several tokens in this run, not between tokens.")
 	}
 	fmt.Fprintln(w)
-	sentences(w, "SLO knee", kneeHead(r.Knees.SLO)+carries(r), r.Knees.SLO.Note)
-	sentences(w, "Curvature knee", kneeHead(r.Knees.Curvature), r.Knees.Curvature.Note)
-	sentences(w, "Saturation", kneeHead(r.Knees.Saturation), r.Knees.Saturation.Note)
+	if c := certificate(r.Arrivals); c != "" {
+		sentences(w, "Arrivals", c)
+	}
+	sentences(w, "SLO knee", kneeHead(u, r.Knees.SLO)+carries(r), r.Knees.SLO.Note)
+	sentences(w, "Curvature knee", kneeHead(u, r.Knees.Curvature), r.Knees.Curvature.Note)
+	sentences(w, "Saturation", kneeHead(u, r.Knees.Saturation), r.Knees.Saturation.Note)
 	name := r.Mechanism.Name
 	switch {
 	case name == "":
@@ -56,22 +60,32 @@ func CompareSummary(w io.Writer, rs []measurement.Results) {
 	if len(rs) == 0 {
 		return
 	}
-	rows := [][]string{{"run", "SLO knee", "estimate", "95 % interval", "of the first", "curvature knee", "saturation", "P95 TTFT at the lowest λ", "what binds"},
-		{"", "calls/s", "calls/s", "calls/s", "", "calls/s", "calls/s", "ms", ""}}
+	rows := [][]string{{"run", "SLO knee", "estimate", "95 % interval", "of the first", "curvature knee", "saturation", "P95 TTFT at the lowest load", "what binds"}}
+	if u, ok := commonUnit(rs); ok {
+		c := string(u)
+		rows = append(rows, []string{"", c, c, c, "", c, c, "ms", ""})
+	} else {
+		rows[0] = slices.Insert(rows[0], 1, "load")
+		rows = append(rows, []string{"", "", "", "", "", "", "", "", "ms", ""})
+	}
 	for _, r := range rs {
 		k := r.Knees.SLO
 		times := "-"
-		if a, b := best(rs[0].Knees.SLO), best(k); a > 0 && b > 0 {
+		if a, b := best(rs[0].Knees.SLO), best(k); a > 0 && b > 0 && unitOf(r.Config) == unitOf(rs[0].Config) {
 			times = fmt.Sprintf("%.2fx", b/a)
 		}
 		p95 := "-"
 		if steps := byRate(r.Steps); len(steps) > 0 {
 			p95 = fmt.Sprintf("%s at %s", number(steps[0].TTFTP95), rate(steps[0].Rate))
 		}
-		rows = append(rows, []string{r.Label, kneeCell(k), plain(k.Estimate, "%.3g", 1), interval(k.CI95, func(v *float64) string { return plain(v, "%.3g", 1) }),
-			times, kneeCell(r.Knees.Curvature), kneeCell(r.Knees.Saturation), p95, orDash(r.Mechanism.Name)})
+		row := []string{r.Label, kneeCell(k), plain(k.Estimate, "%.3g", 1), interval(k.CI95, func(v *float64) string { return plain(v, "%.3g", 1) }),
+			times, kneeCell(r.Knees.Curvature), kneeCell(r.Knees.Saturation), p95, orDash(r.Mechanism.Name)}
+		if len(row) < len(rows[0]) {
+			row = slices.Insert(row, 1, string(unitOf(r.Config)))
+		}
+		rows = append(rows, row)
 	}
-	table(w, rows, "run", "what binds")
+	table(w, rows, "run", "load", "what binds")
 	fmt.Fprintln(w)
 	for _, r := range rs {
 		fmt.Fprintln(w, title(r))
@@ -132,13 +146,13 @@ func objectives(slo []measurement.Objective) string {
 }
 
 // kneeHead is a knee in a few words.
-func kneeHead(k measurement.Knee) string {
+func kneeHead(u unit, k measurement.Knee) string {
 	var head string
 	switch {
 	case k.Status == measurement.Found && k.Rate != nil:
-		head = rate(*k.Rate) + " calls/s"
+		head = u.of(*k.Rate)
 	case k.Status == measurement.AboveRange && k.Rate != nil:
-		return "above " + rate(*k.Rate) + " calls/s, the range tried."
+		return "above " + u.of(*k.Rate) + ", the range tried."
 	case k.Status == measurement.BelowRange:
 		return "below the range tried."
 	default:
@@ -173,7 +187,7 @@ func carries(r measurement.Results) string {
 	}
 	for _, s := range r.Steps {
 		if s.Rate == *k.Rate && s.Verdict == measurement.Pass && s.LiveCallsMean != nil && s.LiveCallsMax != nil {
-			return fmt.Sprintf(" At %s calls/s %.1f calls are live on average, %d at most.", rate(s.Rate), *s.LiveCallsMean, *s.LiveCallsMax)
+			return fmt.Sprintf(" At %s %.1f calls are live on average, %d at most.", unitOf(r.Config).of(s.Rate), *s.LiveCallsMean, *s.LiveCallsMax)
 		}
 	}
 	return ""
@@ -193,6 +207,7 @@ func differences(a, b measurement.Results) []string {
 		{"ignore_eos", func(c measurement.Config) any { return c.IgnoreEOS }},
 		{"gap_min_s", func(c measurement.Config) any { return c.GapMinSeconds }},
 		{"gap_max_s", func(c measurement.Config) any { return c.GapMaxSeconds }},
+		{"arrivals", func(c measurement.Config) any { return process(c) }},
 		{"slo", func(c measurement.Config) any { return objectives(c.SLO) }},
 	} {
 		if va, vb := f.of(a.Config), f.of(b.Config); va != vb {

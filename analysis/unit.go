@@ -32,7 +32,12 @@ func unitOf(c measurement.Config) unit {
 }
 
 // of writes a load as it stands in sentences.
-func (u unit) of(load float64) string { return rate(load) + " " + string(u) }
+func (u unit) of(load float64) string {
+	if u == atOnce && load == 1 {
+		return "1 call at once"
+	}
+	return rate(load) + " " + string(u)
+}
 
 // column is the head of a column of loads asked for.
 func (u unit) column() string {
@@ -48,4 +53,15 @@ func (u unit) axis() string {
 		return "calls at once (closed loop)"
 	}
 	return "offered load λ, calls/s"
+}
+
+// commonUnit is the unit of all of several runs; ok is false when they have none in common.
+func commonUnit(rs []measurement.Results) (u unit, ok bool) {
+	for i, r := range rs {
+		if i > 0 && unitOf(r.Config) != u {
+			return u, false
+		}
+		u = unitOf(r.Config)
+	}
+	return u, len(rs) > 0
 }

@@ -18,9 +18,6 @@ const (
 	// after 5 s, and a request that meets the close is lost: a caller's pause of 5 to 7 s would hit just that.
 	idleConn = 4 * time.Second
 
-	// prepareAhead is how much longer an idle connection must live to spare the turn that Prepare is called for a dial.
-	prepareAhead = time.Second
-
 	dialTimeout = 10 * time.Second
 )
 
@@ -127,8 +124,8 @@ func (p *conns) connectTime(ctx context.Context) (d time.Duration, ok bool) {
 
 // take gives a connection: the one that became idle last, else one that is being opened, else a new one. ready is whether it
 // was there.
-func (p *conns) take(ctx context.Context) (c *conn, ready bool, err error) {
-	if c, ready = p.takeNow(); ready {
+func (p *conns) take(ctx context.Context, prepared bool) (c *conn, ready bool, err error) {
+	if c, ready = p.takeNow(prepared); ready {
 		return c, true, nil
 	}
 	if c == nil {
@@ -147,14 +144,19 @@ func (p *conns) take(ctx context.Context) (c *conn, ready bool, err error) {
 	}
 }
 
-// takeNow gives an idle connection, or one that is not open yet, or nil.
-func (p *conns) takeNow() (c *conn, ready bool) {
+// takeNow gives an idle connection, or one that is not open yet, or nil. A turn that nobody prepared for leaves what has been
+// promised to others.
+func (p *conns) takeNow(prepared bool) (c *conn, ready bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.promised) > 0 {
-		p.promised = p.promised[1:]
-	}
 	now := p.clk.Now()
+	switch {
+	case len(p.promised) == 0:
+	case prepared:
+		p.promised = slices.Delete(p.promised, 0, 1)
+	case p.spare(now, 0) <= 0:
+		return nil, false
+	}
 	for n := len(p.idle) - 1; n >= 0 && now-p.idle[n].idle < p.limit; n-- { // what is older, expire closes
 		c = p.idle[n]
 		p.idle = slices.Delete(p.idle, n, n+1)
@@ -168,6 +170,20 @@ func (p *conns) takeNow() (c *conn, ready bool) {
 	c = p.opening[0]
 	p.opening = slices.Delete(p.opening, 0, 1)
 	return c, false
+}
+
+// spare is how many connections, idle for some time to come or being opened, are promised to nobody; the caller holds the lock.
+func (p *conns) spare(now, ahead time.Duration) int {
+	for len(p.promised) > 0 && now-p.promised[0] >= p.limit { // that turn never came
+		p.promised = slices.Delete(p.promised, 0, 1)
+	}
+	n := len(p.opening) - len(p.promised)
+	for _, c := range p.idle {
+		if c.Err() == nil && now-c.idle+ahead < p.limit {
+			n++
+		}
+	}
+	return n
 }
 
 // release leaves a connection that is being opened to the next turn.
@@ -233,7 +249,8 @@ func (p *conns) expired() []*conn {
 	return old
 }
 
-// prepare opens a connection in the background unless there are more than were promised.
+// prepare promises a connection to a turn, and opens one in the background unless one is idle that lives long enough for it,
+// or being opened, and promised to nobody.
 func (p *conns) prepare() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -241,17 +258,9 @@ func (p *conns) prepare() {
 		return
 	}
 	now := p.clk.Now()
-	for len(p.promised) > 0 && now-p.promised[0] >= p.limit { // that turn never came
-		p.promised = p.promised[1:]
-	}
-	there := len(p.opening)
-	for _, c := range p.idle {
-		if c.Err() == nil && now-c.idle+prepareAhead < p.limit {
-			there++
-		}
-	}
+	there := p.spare(now, p.limit/4) > 0
 	p.promised = append(p.promised, now)
-	if there >= len(p.promised) {
+	if there {
 		return
 	}
 	c := &conn{done: make(chan struct{})}
@@ -292,12 +301,11 @@ func (p *conns) close() {
 	p.wg.Wait()
 }
 
-// Prepare tells that a turn is due soon, so that its time to the first token holds no dial: it opens a connection in the
-// background, with its TLS handshake, and returns at once. The next request that finds no idle connection takes it, and waits
-// for the rest of the dial if need be. It does nothing when a connection that lives long enough is idle, or being opened, and
-// not yet spoken for by an earlier Prepare; every turn, prepared or not, uses up one Prepare, so it is best called before each.
-// A connection that no turn takes is closed after 4 s, as is any idle one. A dial that fails is the failure of the turn that
-// waits for it, and else nobody's.
+// Prepare tells that a turn other than a call's first is due within a second, so that its time to the first token holds no
+// dial: it opens a connection in the background, with its TLS handshake, and returns at once. The next such turn that finds no
+// idle connection takes it, and waits for the rest of the dial if need be. Nothing is opened when a connection is idle for which
+// no earlier call of Prepare has a use. One that no turn takes is closed after 4 s, as any idle one is. A dial that fails is
+// the failure of the turn that waits for it; a later one dials itself.
 func (c *Client) Prepare(ctx context.Context) {
 	if ctx.Err() == nil {
 		c.conns.prepare()

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -22,7 +23,13 @@ import (
 	"kneefinder/measurement"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if role := os.Getenv(roleEnv); role != "" {
+		benchMain(role)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 const key = "sk-very-secret-0123456789"
 

@@ -2,6 +2,7 @@ package openai
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -67,6 +68,9 @@ func TestIdentify(t *testing.T) {
 			if got := fmt.Sprint(e.Details); !strings.Contains(got, test.has) || strings.Contains(got, key) {
 				t.Errorf("got details\n%s, want\n%s", got, test.has)
 			}
+			if e.ConnectMS == nil || *e.ConnectMS <= 0 || *e.ConnectMS > 1000 {
+				t.Errorf("got connect time %v", e.ConnectMS)
+			}
 			if e.BaseURL != s.URL {
 				t.Errorf("got base URL %s, want %s", e.BaseURL, s.URL)
 			}
@@ -90,5 +94,55 @@ func TestModels(t *testing.T) {
 	_, err = loopback(t, s.URL+"/elsewhere", generator.Limits{}).Models(context.Background())
 	if err == nil || !strings.Contains(err.Error(), "get /v1/models: the server answered 404 404 page not found") {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestTokenize(t *testing.T) {
+	const text = `Say "naïve" & go.`
+	type answer func(body map[string]any) (code int, said string)
+	says := func(code int, said string) answer { return func(map[string]any) (int, string) { return code, said } }
+	for _, test := range []struct {
+		name string
+		answer
+		want int
+		ok   bool
+	}{
+		{"vllm", func(b map[string]any) (int, string) {
+			if b["model"] != "m" || b["prompt"] != text || b["add_special_tokens"] != false {
+				t.Errorf("vllm is asked %v", b)
+			}
+			return 200, `{"count":3,"max_model_len":4096,"tokens":[1,2,3],"token_strs":null}`
+		}, 3, true},
+		{"sglang", says(200, `{"tokens":[1,2],"count":2,"max_model_len":4096}`), 2, true},
+		{"llama.cpp", func(b map[string]any) (int, string) {
+			if b["content"] != text {
+				return 200, `{"tokens":[]}`
+			}
+			return 200, `{"tokens":[5,{"id":6,"piece":"x"}]}`
+		}, 2, true},
+		{"no such page", says(404, `{"detail":"Not Found"}`), 0, false},
+		{"not JSON", says(200, `<html>`), 0, false},
+		{"other JSON", says(200, `{"data":[1]}`), 0, false},
+		{"a list of counts", says(200, `{"count":[1]}`), 0, false},
+		{"no token in a text", says(200, `{"count":0,"tokens":[]}`), 0, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				var body map[string]any
+				if err := json.NewDecoder(r.Body).Decode(&body); err != nil || r.Method+r.URL.Path != "POST/tokenize" || r.Header.Get("Authorization") != "Bearer "+key {
+					t.Errorf("got %s %s, %v", r.Method, r.URL, err)
+				}
+				code, said := test.answer(body)
+				w.WriteHeader(code)
+				w.Write([]byte(said))
+			}))
+			defer s.Close()
+			if n, ok := loopback(t, s.URL, generator.Limits{}).Tokenize(t.Context(), text); n != test.want || ok != test.ok {
+				t.Errorf("got %d, %v, want %d, %v", n, ok, test.want, test.ok)
+			}
+		})
+	}
+	if n, ok := loopback(t, "http://127.0.0.1:1", generator.Limits{}).Tokenize(t.Context(), text); n != 0 || ok {
+		t.Errorf("no server: got %d, %v", n, ok)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 // attempt is one try to send a request. The transport tells of it from several goroutines, some of which may outlive the turn.
 type attempt struct {
+	request  *http.Request
 	conn     *conn // nil when there is none
 	waited   bool  // the connection had been waiting for the turn, and may be closed at the other end
 	answered atomic.Bool
@@ -21,18 +22,15 @@ type attempt struct {
 // stale reports whether the request met a kept connection that the server had closed.
 func (a *attempt) stale() bool { return a.waited && !a.answered.Load() }
 
-// send sends the turn's request over a connection that waits, or over a new one.
+// send sends what t.sent holds over a connection that waits, or over a new one.
 func (t *turn) send(ctx context.Context, anew bool) (*http.Response, error) {
-	a := new(attempt)
-	a.wrote.Store(int64(measurement.Never))
-	t.sent = a
-	r := t.request(ctx, a)
+	a := t.sent
 	begun := t.clk.Now()
 	var err error
 	if anew {
 		a.conn, err = t.conns.open(ctx)
 	} else {
-		a.conn, a.waited, err = t.conns.take(ctx)
+		a.conn, a.waited, err = t.conns.take(ctx, t.req.Turn > 1) // as only later turns are prepared for
 	}
 	if !a.waited {
 		t.rec.Dialed = t.clk.Now() - begun
@@ -43,15 +41,17 @@ func (t *turn) send(ctx context.Context, anew bool) (*http.Response, error) {
 	}
 	t.rec.Reused = a.conn.used
 	a.conn.used = true
-	res, err := a.conn.RoundTrip(r)
+	res, err := a.conn.RoundTrip(a.request)
 	if err != nil {
 		a.conn.Close()
 	}
 	return res, err
 }
 
-// request builds the turn's request, whose progress is told to a.
-func (t *turn) request(ctx context.Context, a *attempt) *http.Request {
+// attempt builds the turn's request.
+func (t *turn) attempt(ctx context.Context) *attempt {
+	a := new(attempt)
+	a.wrote.Store(int64(measurement.Never))
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		WroteRequest: func(info httptrace.WroteRequestInfo) {
 			if info.Err == nil {
@@ -76,5 +76,6 @@ func (t *turn) request(ctx context.Context, a *attempt) *http.Request {
 	for name, values := range t.header {
 		r.Header[name] = values
 	}
-	return r.WithContext(ctx)
+	a.request = r.WithContext(ctx)
+	return a
 }

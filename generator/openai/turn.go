@@ -94,6 +94,7 @@ func (t *turn) run(ctx context.Context) {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(errReturns)
+	t.sent = t.attempt(ctx)
 	t.rec.Sent = t.clk.Now()
 	t.watch = newWatch(t.clk, t.cfg.Limits, t.rec.Sent, cancel)
 	defer t.watch.stop()
@@ -102,7 +103,8 @@ func (t *turn) run(ctx context.Context) {
 	now := t.clk.Now()
 	if err != nil && ctx.Err() == nil && t.sent.stale() && now-t.rec.Sent < staleWithin {
 		t.rec.Retries++
-		res, err = t.send(ctx, true) // another that waited may be as old
+		t.sent = t.attempt(ctx)
+		res, err = t.send(ctx, true) // another that waited may be closed too
 		now = t.clk.Now()
 	}
 	if err != nil {

@@ -102,6 +102,7 @@ func TestStreams(t *testing.T) {
 
 		// When.
 		{name: "one write", stream: `R@214 C"a" C"b" F U(9,2) D`, want: told(ok(214, []int{0}, 214, 2, "ab"), 9, unknown)},
+		{name: "a proxy that held the whole answer back", stream: `R@3000 C"a" C"b" C"c" F U(9,3) D`, want: told(ok(3000, []int{0, 0}, 3000, 3, "abc"), 9, unknown)},
 		{name: "the end is [DONE]", stream: `C"a"@10 C"b"@20 F@20 U(1,2)@220 D@230`, want: told(ok(10, []int{10}, 230, 2, "ab"), 1, unknown)},
 		{name: "or the end of the stream", stream: `C"a"@10 F@20 RAW": bye\n"@300`, want: ok(10, nil, 300, unknown, "a")},
 		{name: "nothing counts after [DONE]", stream: `C"a"@10 F D C"b" E"x" | C"c"@20`, want: ok(10, nil, 10, unknown, "a")},
@@ -242,8 +243,8 @@ func TestDelays(t *testing.T) {
 		turn := c.Do(t.Context(), ask(1)).Turn
 		got := []time.Duration{turn.Sent, turn.WroteRequest, turn.Headers, turn.FirstEvent, turn.FirstToken, turn.End}
 		want := []time.Duration{0, 1500 * time.Millisecond, 3500 * time.Millisecond, 3540 * time.Millisecond, 3600 * time.Millisecond, 3600 * time.Millisecond}
-		if !slices.Equal(got, want) {
-			t.Errorf("got %v, want %v", got, want)
+		if !slices.Equal(got, want) || turn.Dialed != 500*time.Millisecond {
+			t.Errorf("got %v, dialed %v, want %v, dialed 500ms", got, turn.Dialed, want)
 		}
 	})
 }
@@ -429,6 +430,9 @@ func TestStaleConnection(t *testing.T) {
 				turn := c.Do(t.Context(), ask(1)).Turn
 				if first.Outcome != measurement.OK || turn.Outcome != test.want || answered != test.sent {
 					t.Errorf("got %s, %s (%s), %d answers begun, want ok, %s, %d", first.Outcome, turn.Outcome, turn.Detail, answered, test.want, test.sent)
+				}
+				if first.Retries != 0 || turn.Retries != test.sent-1 || turn.Dialed != 0 {
+					t.Errorf("retried %d and %d times, dialed %v, want 0, %d, 0s", first.Retries, turn.Retries, turn.Dialed, test.sent-1)
 				}
 				if turn.Outcome == measurement.OK && (turn.Reused || turn.Sent != 1010*time.Millisecond || turn.FirstToken != turn.Sent+10*time.Millisecond) {
 					t.Errorf("got %+v, want not reused, sent at 1.01s, first token 10ms later", turn)
