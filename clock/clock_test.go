@@ -180,6 +180,35 @@ func TestWallSleepsToAnInstant(t *testing.T) {
 	})
 }
 
+// Fine sleeps end at or behind their instant, each of many at once, and leave nothing running.
+func TestFineSleeps(t *testing.T) {
+	w := NewWall().Fine()
+	var mu sync.Mutex
+	var late []time.Duration
+	for i := range 300 {
+		w.Go("sleeper", func() {
+			for k := range 10 {
+				at := time.Duration(i*37%29)*ms/10 + time.Duration(k)*5*ms
+				if err := w.SleepUntil(t.Context(), at); err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				late = append(late, w.Now()-at)
+				mu.Unlock()
+			}
+		})
+	}
+	w.Wait()
+	if len(late) != 3000 || slices.Min(late) < 0 {
+		t.Errorf("%d sleeps, the earliest %v before its instant", len(late), -slices.Min(late))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(5*ms, cancel)
+	if err := w.SleepUntil(ctx, w.Now()+time.Hour); err == nil {
+		t.Error("slept for an hour after the end of ctx")
+	}
+}
+
 // BenchmarkLateness shows how late sleeps of a plain and of a fine clock end on an idle machine.
 func BenchmarkLateness(b *testing.B) {
 	for name, w := range map[string]*Wall{"timer": NewWall(), "fine": NewWall().Fine()} {

@@ -9,12 +9,12 @@ import (
 // Wall is real time from the monotonic clock. In a testing/synctest bubble it is the bubble's time.
 type Wall struct {
 	start time.Time
-	fine  bool
+	fine  *pacer // nil for a plain clock
 	wg    sync.WaitGroup
 }
 
-// napBelow is how much of a fine sleep is spent in the kernel: more than a timer is ever late on an idle machine.
-const napBelow = 1500 * time.Microsecond
+// paceBelow is how much of a fine sleep is left to the pacer: more than a timer is ever late on an idle machine.
+const paceBelow = 1500 * time.Microsecond
 
 // NewWall returns a clock that starts now.
 func NewWall() *Wall { return &Wall{start: time.Now()} }
@@ -26,11 +26,11 @@ func NewWallAt(start time.Time) *Wall {
 	return &Wall{start: now.Add(start.Sub(now))}
 }
 
-// Fine makes sleeps end within about a tenth of a millisecond of their instant, at the price of a thread that waits in the
-// kernel for the last millisecond and a half of each. It returns w. In a synctest bubble time is exact anyway, and a kernel
+// Fine makes sleeps end within about a tenth of a millisecond of their instant, at the price of a thread that sleeps in
+// the kernel, by short stretches, while a sleep is about to end. It returns w. In a synctest bubble time is exact anyway, and a kernel
 // does not know the bubble's time: it must not be used there.
 func (w *Wall) Fine() *Wall {
-	w.fine = true
+	w.fine = &pacer{}
 	return w
 }
 
@@ -46,8 +46,8 @@ func (w *Wall) SleepUntil(ctx context.Context, at time.Duration) error {
 	if left <= 0 {
 		return ctx.Err()
 	}
-	if w.fine {
-		left -= napBelow
+	if w.fine != nil {
+		left -= paceBelow
 	}
 	if left > 0 {
 		t := time.NewTimer(left)
@@ -58,10 +58,8 @@ func (w *Wall) SleepUntil(ctx context.Context, at time.Duration) error {
 			return ctx.Err()
 		}
 	}
-	if w.fine {
-		if left = at - w.Now(); left > 0 {
-			nap(left)
-		}
+	if w.fine != nil {
+		w.fine.wait(at, w.Now)
 		return ctx.Err()
 	}
 	return nil
