@@ -88,17 +88,18 @@ func TestArrivalsVector(t *testing.T) {
 func TestPoissonIsCertified(t *testing.T) {
 	const runs = 200
 	for _, c := range []struct {
-		why   string
-		rates []float64
-		tests int
-		jumpy string // tests that count few things, whose p jumps over .05: these may reject less often
+		why    string
+		rates  []float64
+		length time.Duration
+		tests  int
+		jumpy  string // tests that count few things, whose p jumps over .05: these may reject less often
 	}{
-		{"many calls", ladderRates, 7, "whole seconds"},
-		{"six calls a step", slices.Repeat([]float64{.02}, 10), 5, "whole seconds, lag-1, dispersion 60"},
+		{"many calls", ladderRates, 150 * second, 7, "whole seconds"},
+		{"six calls a step", slices.Repeat([]float64{.02}, 10), 300 * second, 5, "whole seconds, lag-1, dispersion 60"},
 	} {
 		rejects, made, refused := map[string]int{}, map[string]int{}, 0
 		for seed := range uint64(runs) {
-			a := Certify(sent(c.rates, 300*second, rand.New(rand.NewPCG(seed, 1)).ExpFloat64, nil))
+			a := Certify(sent(c.rates, c.length, rand.New(rand.NewPCG(seed, 1)).ExpFloat64, nil))
 			if !a.Certified {
 				refused++
 			}

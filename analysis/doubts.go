@@ -79,9 +79,9 @@ func dialed(r measurement.Results) string {
 		return ""
 	}
 	if r.Config.Preconnect {
-		return fmt.Sprintf("At %s TTFT of %d turns holds opening a connection in spite of --preconnect: the server, or something before it, closes connections at once.", at, turns)
+		return fmt.Sprintf("At %s TTFT of %s holds opening a connection in spite of --preconnect: connections were closed before they were used, or not ready in time.", at, count(turns, "turn"))
 	}
-	return fmt.Sprintf("At %s TTFT of %d turns holds opening a connection: --preconnect leaves it out.", at, turns)
+	return fmt.Sprintf("At %s TTFT of %s holds opening a connection: --preconnect leaves it out.", at, count(turns, "turn"))
 }
 
 func shortOutput(r measurement.Results) string {
@@ -97,12 +97,19 @@ func shortOutput(r measurement.Results) string {
 	if at == "" {
 		return ""
 	}
-	return fmt.Sprintf("At %s %d answers were shorter than the %d tokens asked, so throughput and ITL do not compare with those of a run whose answers were whole: "+
-		"see that the server heeds ignore_eos and has room for the whole prompt and answer.", at, turns, r.Config.OutputTokens)
+	return fmt.Sprintf("At %s the answers of %s were shorter than the %d tokens asked, so throughput and ITL do not compare with those of a run whose answers were whole: "+
+		"see that the server heeds ignore_eos and has room for the whole prompt and answer.", at, count(turns, "turn"), r.Config.OutputTokens)
 }
 
 func moreThan(turns int, share float64, s *measurement.StepResult) bool {
 	return float64(turns) > share*float64(s.MeasuredTurns)
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // loads lists the loads of those steps that is picks, ascending; "" when there are none.

@@ -46,7 +46,8 @@ func TestDoubts(t *testing.T) {
 		}, nil, ""},
 		{"dialing", nil, []measurement.StepResult{step(1, dials(2)), step(2, dials(3)), step(3, dials(4))}, "At 2, 3 calls/s TTFT of 7 turns holds opening a connection: --preconnect leaves it out."},
 		{"dialing all the same", func(_ *measurement.Log, r *measurement.Results) { r.Config.Preconnect = true }, []measurement.StepResult{step(2, dials(3))}, "in spite of --preconnect"},
-		{"short answers", nil, []measurement.StepResult{step(1, short(1)), step(2, short(2))}, "At 2 calls/s 2 answers were shorter than the 100 tokens asked"},
+		{"one of few", nil, []measurement.StepResult{step(1, func(s *measurement.StepResult) { s.Dialed, s.MeasuredTurns = 1, 47 })}, "TTFT of 1 turn holds"},
+		{"short answers", nil, []measurement.StepResult{step(1, short(1)), step(2, short(2))}, "At 2 calls/s the answers of 2 turns were shorter than the 100 tokens asked"},
 		{"in a closed loop", func(_ *measurement.Log, r *measurement.Results) { r.Config.Arrivals = closed }, []measurement.StepResult{step(8, dials(3))}, "At 8 calls at once TTFT of 3 turns"},
 		{"a shard", func(l *measurement.Log, _ *measurement.Results) { l.Header.Shard = "0/3" }, nil, "This is shard 0/3 of a run"},
 	} {

@@ -13,7 +13,8 @@ const (
 	maxLagOfSLO = .02                  // this share of the TTFT limit, whichever is more
 	maxGrowth   = .05                  // turns in flight gained per arrived turn
 	growthZ     = 2                    // and by this many standard deviations of two Poisson counts
-	maxWarmHit  = .10                  // a first turn with more than this share of its prompt cached was not cold
+	maxWarmHit  = .10                  // a first turn with more than this share of its prompt cached was not cold,
+	template    = 64                   // unless it is so few tokens that the chat template alone can make them
 	fewTurns    = 3                    // and this many of those are forgiven
 	fewAnswers  = 5                    // fewer answers, or fewer tokens in one, show neither a buffer nor a cache that is off
 	wholeAnswer = time.Millisecond     // an answer whose gaps add up to less came in one read
@@ -73,7 +74,7 @@ func contaminated(first []*measurement.Turn) bool {
 			continue
 		}
 		known++
-		if float64(t.CachedTokens) > maxWarmHit*float64(t.PromptTokens) {
+		if t.CachedTokens > template && float64(t.CachedTokens) > maxWarmHit*float64(t.PromptTokens) {
 			hot++
 		}
 	}

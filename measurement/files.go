@@ -129,6 +129,19 @@ func csvColumns() []csvColumn {
 		{"in_flight_slope", num(func(s *StepResult) *float64 { return s.InFlightSlope })},
 		{"saturation_ratio", num(func(s *StepResult) *float64 { return s.SaturationRatio })},
 		{"schedule_lag_p99_ms", num(func(s *StepResult) *float64 { return s.ScheduleLagP99 })},
+		{"retries", n(func(s *StepResult) int { return s.Retries })},
+		{"dialed_turns", n(func(s *StepResult) int { return s.Dialed })},
+		{"objectives", func(s *StepResult) string {
+			var parts []string
+			for _, o := range s.Objectives {
+				value := "-"
+				if o.ValueMS != nil {
+					value = strconv.FormatFloat(*o.ValueMS, 'g', -1, 64)
+				}
+				parts = append(parts, fmt.Sprintf("%s:p%g=%s", o.Metric, o.Quantile*100, value))
+			}
+			return strings.Join(parts, " ")
+		}},
 		{"verdict", func(s *StepResult) string { return string(s.Verdict) }},
 		{"flags", func(s *StepResult) string { return strings.Join(s.Flags, " ") }},
 	}

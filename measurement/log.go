@@ -277,9 +277,8 @@ func turnToLine(t Turn, raw bool) turnLine {
 		l.TTFT = &ms
 	}
 	if t.Events > 0 {
-		l.ITL = &itlLine{N: t.Events - 1}
+		l.ITL = &itlLine{N: t.Events - 1, Sum: millis(t.LastToken - t.FirstToken), Max: millis(t.GapMax)}
 		for _, g := range t.Gaps {
-			l.ITL.Sum += millis(g)
 			l.ITL.Max = max(l.ITL.Max, millis(g))
 			if raw {
 				l.Gaps = append(l.Gaps, millis(g))
@@ -300,6 +299,9 @@ func (l turnLine) turn() Turn {
 	}
 	if l.ITL != nil {
 		t.Events = l.ITL.N + 1
+		if l.Gaps == nil {
+			t.GapMax = time.Duration(l.ITL.Max)
+		}
 	}
 	for _, g := range l.Gaps {
 		t.Gaps = append(t.Gaps, time.Duration(g))

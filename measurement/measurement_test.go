@@ -124,6 +124,29 @@ func TestLogRoundTrip(t *testing.T) {
 	})
 }
 
+// A log that is read and written again says the same of gaps, whether it kept them or not.
+func TestGapsSurviveRewriting(t *testing.T) {
+	turn := Turn{Turn: 2, Outcome: OK, FirstToken: 5, LastToken: 35, Gaps: []time.Duration{10, 20}, Events: 3}
+	write := func(turn Turn, raw bool) string {
+		var buf bytes.Buffer
+		w := NewLogWriter(&buf, raw)
+		w.Header(Header{})
+		w.Turn(turn)
+		w.Flush()
+		return buf.String()
+	}
+	for _, raw := range []bool{true, false} {
+		once := write(turn, raw)
+		log, err := ReadLog(strings.NewReader(once), "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again := write(log.Turns[0], raw); again != once {
+			t.Errorf("raw %v: written\n%sand again\n%s", raw, once, again)
+		}
+	}
+}
+
 // A run that is killed at any instant leaves a log whose complete lines all read.
 func TestTornLog(t *testing.T) {
 	var buf bytes.Buffer

@@ -54,7 +54,8 @@ type Turn struct {
 	LastToken    time.Duration // the last such event was read
 	End          time.Duration // the stream ended, or the failure was known
 
-	Gaps             []time.Duration // between token events, in order; owned by the record
+	Gaps             []time.Duration // between token events, in order; owned by the record; nil when read from a log that did not keep them
+	GapMax           time.Duration   // the longest of them, where only that was kept
 	Events           int             // token events
 	FirstEventTokens int             // tokens in the first token event; 0 when not told, and then taken as 1
 

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	readSize = 16 << 10
+	readSize = 4 << 10   // as much as the transport gives of an answer in chunks
 	maxKept  = 256 << 10 // buffers that one huge event or answer blew up are not kept for the next turn
 )
 

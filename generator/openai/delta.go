@@ -1,8 +1,10 @@
 package openai
 
 import (
+	"bytes"
 	"math"
 	"strconv"
+	"unicode/utf8"
 
 	"kneefinder/measurement"
 )
@@ -49,12 +51,55 @@ type walker struct {
 	key   []byte // of the member that member stands before
 
 	hasChoices, objectError, hasMessage, hasCode, hasDetail bool
+
+	texts            int // strings of content in the event
+	textFrom, textTo int // the last of them, in b
+	frame            frame
+}
+
+// frame is a token event without its text. The events of a stream seldom differ in anything else, and what stands before and
+// after the text need not be read again.
+type frame struct {
+	before, after []byte // empty when there is none
+	usage         usage
 }
 
 // parse reads an event. When it is not JSON, out is unchanged and the delta worthless.
 func (w *walker) parse(data []byte) error {
+	if w.framed(data) {
+		return nil
+	}
 	kept := len(w.out)
-	*w = walker{out: w.out, b: data, delta: delta{usage: noUsage}}
+	if err := w.parseAll(data); err != nil {
+		return err
+	}
+	if w.texts == 1 && len(w.out) > kept && w.token && !w.whole && !w.failed && w.finish == nil {
+		w.frame.before = append(w.frame.before[:0], data[:w.textFrom]...)
+		w.frame.after = append(w.frame.after[:0], data[w.textTo:]...)
+		w.frame.usage = w.usage
+	}
+	return nil
+}
+
+// framed reads an event that is the frame around some text without escapes, if it is one.
+func (w *walker) framed(data []byte) bool {
+	f := &w.frame
+	from, to := len(f.before), len(data)-len(f.after)
+	if from == 0 || from >= to || !bytes.Equal(data[:from], f.before) || !bytes.Equal(data[to:], f.after) {
+		return false
+	}
+	text := data[from:to]
+	if plain(text, 0) < len(text) || !utf8.Valid(text) {
+		return false
+	}
+	w.out = append(w.out, text...)
+	w.delta = delta{token: true, usage: f.usage}
+	return true
+}
+
+func (w *walker) parseAll(data []byte) error {
+	kept := len(w.out)
+	*w = walker{out: w.out, b: data, delta: delta{usage: noUsage}, frame: w.frame}
 	switch w.peek() {
 	case '{':
 		w.chunk()
@@ -205,10 +250,14 @@ func (w *walker) message() (token bool) {
 func (w *walker) content() (token bool) {
 	switch w.peek() {
 	case '"':
+		from := w.i + 1
 		t := w.text()
 		w.out = appendUnescaped(w.out, t)
+		w.texts++
+		w.textFrom, w.textTo = from, from+len(t)
 		return len(t) > 0
 	case '[':
+		w.texts = 2 // of no frame
 		w.open()
 		for n := 0; w.element(n); n++ {
 			switch w.peek() {

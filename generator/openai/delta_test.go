@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -278,6 +280,11 @@ func FuzzDelta(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		w := walker{out: []byte("before")}
 		err := w.parse(data)
+		again := walker{out: w.out, frame: w.frame}
+		if errAgain := again.parse(data); err == nil && len(w.frame.before) > 0 && // once more, by its frame
+			(errAgain != nil || again.token != w.token || again.usage != w.usage || string(again.out) != string(w.out)+string(w.out[len("before"):])) {
+			t.Fatalf("%q: got %q %v %v the second time, %q %v %v the first", data, again.out, again.token, again.usage, w.out, w.token, w.usage)
+		}
 		if bytes.Contains(data, []byte("NaN")) || bytes.Contains(data, []byte("Infinity")) {
 			return
 		}
@@ -291,6 +298,50 @@ func FuzzDelta(f *testing.F) {
 		text, token, finish, u := meaning(v)
 		if got := string(w.out); got != "before"+text || w.token != token || w.usage != u || string(appendUnescaped(nil, w.finish)) != finish {
 			t.Errorf("%q: got %q %v %q %v, want %q %v %q %v", data, got, w.token, w.finish, w.usage, text, token, finish, u)
+		}
+	})
+}
+
+// FuzzFrame puts another text where an event has its content, and holds the walker that has read the event against one that
+// has not.
+func FuzzFrame(f *testing.F) {
+	for _, event := range []string{
+		tokenEvent,
+		`{"choices":[{"delta":{"content":"a"}}]}`,
+		`{"choices":[{"delta":{"content":"a","reasoning":"a"}}],"usage":{"completion_tokens":3}}`,
+		`{"choices":[{"delta":{"reasoning":"x"}},{"delta":{"content":"a"}}]}`,
+		`{"choices":[{"delta":{"content":"a","content":"a"}}]}`,
+		`{"choices":[{"delta":{"content":"a"},"delta":{"content":"b"}}]}`,
+		`{"choices":[{"delta":{"content":["a",{"text":"a"}]}}]}`,
+		`{"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}`,
+		`{"choices":[{"message":{"content":"a"}}]}`,
+		`[{"choices":[{"index":0,"delta":{"content":"a"}},{"index":1,"delta":{"content":"b"}}]}]`,
+	} {
+		for _, text := range []string{"b", "", `\"`, `"`, `b","content":"c`, "\n", "naïve", "\xff", "\x01", `\`} {
+			f.Add([]byte(event), []byte(text))
+		}
+	}
+	f.Fuzz(func(t *testing.T, event, text []byte) {
+		first, rest, ok := bytes.Cut(event, []byte(`"content":"`))
+		if !ok {
+			return
+		}
+		_, rest, _ = bytes.Cut(rest, []byte(`"`))
+		other := slices.Concat(first, []byte(`"content":"`), text, []byte(`"`), rest)
+		var knows, fresh walker
+		knows.parse(event)
+		knows.out = knows.out[:0]
+		errKnows, err := knows.parse(other), fresh.parse(other)
+		if (errKnows == nil) != (err == nil) {
+			t.Fatalf("%q after %q: got %v, without it %v", other, event, errKnows, err)
+		}
+		if err != nil {
+			return
+		}
+		got := fmt.Sprintf("%q %v %v %q %v %v", knows.out, knows.token, knows.whole, knows.finish, knows.failed, knows.delta.usage)
+		want := fmt.Sprintf("%q %v %v %q %v %v", fresh.out, fresh.token, fresh.whole, fresh.finish, fresh.failed, fresh.delta.usage)
+		if got != want {
+			t.Fatalf("%q after %q:\n got %s\nwant %s", other, event, got, want)
 		}
 	})
 }

@@ -20,7 +20,7 @@ const (
 	kindBare              // a line of JSON outside any event: not the protocol, but servers report errors so
 )
 
-// event is one server-sent event. data is valid until the scanner is called again.
+// event is one server-sent event. data is valid until the scanner is called again, or the bytes that it was given change.
 type event struct {
 	kind kind
 	data []byte
@@ -31,7 +31,9 @@ type event struct {
 type scanner struct {
 	line    []byte // the start of a line whose end has not come
 	data    []byte // the data lines of the event that is being read, joined by LF
+	kept    []byte // backs data when that must outlive the bytes given, or has several lines
 	hasData bool
+	isKept  bool
 	kind    kind
 	cr      bool // the last line ended in CR: an LF that follows belongs to it
 	started bool // the first line has been read
@@ -52,6 +54,7 @@ func (s *scanner) next(p []byte) (ev event, rest []byte, ok bool, err error) {
 			return event{}, nil, false, errEventTooLong
 		}
 		if end == len(p) {
+			s.keep()
 			s.line = append(s.line, p...)
 			return event{}, nil, false, nil
 		}
@@ -66,7 +69,16 @@ func (s *scanner) next(p []byte) (ev event, rest []byte, ok bool, err error) {
 			return ev, p, true, nil
 		}
 	}
+	s.keep()
 	return event{}, nil, false, nil
+}
+
+// keep copies data out of the bytes given.
+func (s *scanner) keep() {
+	if s.hasData && !s.isKept {
+		s.kept = append(s.kept[:0], s.data...)
+		s.data, s.isKept = s.kept, true
+	}
 }
 
 // last gives the events that the end of the stream completes; it is called until ok is false. The standard drops an event
@@ -84,14 +96,14 @@ func (s *scanner) last() (ev event, ok bool) {
 
 // reset makes the scanner ready for another stream. It lets go of what one huge event needed.
 func (s *scanner) reset() {
-	line, data := s.line[:0], s.data[:0]
+	line, kept := s.line[:0], s.kept[:0]
 	if cap(line) > maxKept {
 		line = nil
 	}
-	if cap(data) > maxKept {
-		data = nil
+	if cap(kept) > maxKept {
+		kept = nil
 	}
-	*s = scanner{line: line, data: data}
+	*s = scanner{line: line, kept: kept}
 }
 
 // lineEnd is the index of the first LF or CR in p, or len(p).
@@ -127,12 +139,11 @@ func (s *scanner) take(line []byte) (ev event, ok bool) {
 	switch string(name) {
 	case "data":
 		if s.hasData {
-			s.data = append(s.data, '\n')
-		} else {
-			s.data = s.data[:0]
+			s.keep()
+			s.kept = append(append(s.kept, '\n'), value...)
+			value = s.kept
 		}
-		s.data = append(s.data, value...)
-		s.hasData = true
+		s.data, s.hasData = value, true
 	case "event":
 		switch string(value) {
 		case "", "message":
@@ -157,6 +168,6 @@ func (s *scanner) dispatch() (ev event, ok bool) {
 		ev.data = nil
 	}
 	ok = s.hasData || s.kind == kindError
-	s.hasData, s.kind = false, kindData
+	s.data, s.hasData, s.isKept, s.kind = nil, false, false, kindData
 	return ev, ok
 }

@@ -64,11 +64,14 @@ type reader struct {
 
 func (r *reader) reset() {
 	r.scanner.reset()
-	out := r.out[:0]
+	out, f := r.out[:0], r.frame
 	if cap(out) > maxKept {
 		out = nil
 	}
-	r.walker = walker{out: out}
+	if cap(f.before)+cap(f.after) > maxKept {
+		f = frame{}
+	}
+	r.walker = walker{out: out, frame: frame{before: f.before[:0], after: f.after[:0]}}
 }
 
 // turn is one request and its answer under way.

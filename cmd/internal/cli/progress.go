@@ -102,7 +102,7 @@ func (p *Progress) StepBegin(s measurement.Step) {
 	defer p.mu.Unlock()
 	p.step, p.turns, p.errors = s, 0, 0
 	if !p.live && !p.Brief {
-		fmt.Fprintf(p.w, "step %d: λ %g calls/s, about %s; %s in all to come\n", s.Step+1, s.Rate,
+		fmt.Fprintf(p.w, "step %d: %s, about %s; %s in all to come\n", s.Step+1, p.load(s.Rate),
 			round(EstimateStep(p.config, s.Rate).Duration), round(p.toCome()))
 	}
 }
@@ -155,7 +155,7 @@ func (p *Progress) result(r measurement.StepResult) {
 	if len(r.Flags) > 0 {
 		flags = " (" + strings.Join(r.Flags, ", ") + ")"
 	}
-	fmt.Fprintf(p.w, "λ %-6g P95 TTFT %s ms, hit rate %s, errors %s, live calls %s: %s%s\n", r.Rate, text(r.TTFTP95, "%.0f"),
+	fmt.Fprintf(p.w, "%s: P95 TTFT %s ms, hit rate %s, errors %s, live calls %s: %s%s\n", p.load(r.Rate), text(r.TTFTP95, "%.0f"),
 		text(r.CacheHitRate, "%.2f"), text(r.ErrorRate, "%.3f"), text(r.LiveCallsMean, "%.1f"), r.Verdict, flags)
 }
 
@@ -164,6 +164,14 @@ func text(v *float64, format string) string {
 		return "-"
 	}
 	return fmt.Sprintf(format, *v)
+}
+
+// load writes what a step asks.
+func (p *Progress) load(rate float64) string {
+	if p.config.Arrivals == "closed" {
+		return fmt.Sprintf("%g calls at once", rate)
+	}
+	return fmt.Sprintf("λ %g calls/s", rate)
 }
 
 // draw renews the live line.
@@ -179,7 +187,7 @@ func (p *Progress) draw() {
 	if elapsed > p.step.WindowStart-p.step.Start {
 		phase = fmt.Sprintf("%d of at least %d turns", p.turns, p.config.MinTurns)
 	}
-	line := fmt.Sprintf("%s λ %g calls/s: %s, %d calls, %d errors; about %s left", meter(elapsed, e.Duration), p.step.Rate, phase, p.calls, p.errors,
+	line := fmt.Sprintf("%s %s: %s, %d calls, %d errors; about %s left", meter(elapsed, e.Duration), p.load(p.step.Rate), phase, p.calls, p.errors,
 		round(max(0, p.toCome()-min(elapsed, e.Duration))))
 	if width, _, err := term.GetSize(int(p.w.(*os.File).Fd())); err == nil && width > 10 && len([]rune(line)) >= width {
 		line = string([]rune(line)[:width-1])

@@ -68,7 +68,7 @@ func (s *Sweep) plan(keep *collector) generator.Plan {
 		if len(done) < len(rates) {
 			return rates[len(done)], true
 		}
-		if !s.Flags.Extend || s.Header.Shard != "" { // shards must do the same without asking one another
+		if !s.Flags.Extend || s.Generator.Closed || s.Header.Shard != "" { // shards must do the same without asking one another
 			return 0, false
 		}
 		next, ok := analysis.NextRate(rates, steps, analysis.MaxExtensions)
