@@ -161,7 +161,7 @@ func Sweep(ctx context.Context, clk clock.Clock, to Endpoint, tell Observer, c C
 		s, err := runStep(ctx, clk, to, tell, c, len(done), rate, start)
 		done = append(done, s)
 		if err != nil {
-			return fmt.Errorf("step %d at %g calls/s: %w", s.Step, rate, err)
+			return fmt.Errorf("in the step at %g: %w", rate, err)
 		}
 		start = clk.Now()
 		if c.slots() {

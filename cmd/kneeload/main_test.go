@@ -127,7 +127,7 @@ func TestSweepWritesItsFiles(t *testing.T) {
 	if code != 0 {
 		t.Fatalf("exit %d\n%s", code, errs)
 	}
-	if !strings.Contains(out, "SLO knee") || !strings.Contains(errs, "step 2: λ 8 calls/s") {
+	if !strings.Contains(out, "SLO knee") || !strings.Contains(errs, "λ 8 calls/s: about") {
 		t.Errorf("stdout:\n%s\nstderr:\n%s", out, errs)
 	}
 	live, err := measurement.ReadResults(filepath.Join(dir, "x.json"))
@@ -223,7 +223,7 @@ func TestBadInput(t *testing.T) {
 		{"an unknown model", []string{"--base-url", good.URL, "--rates", "1", "--model", "gpt-9"}, 1, `does not know the model "gpt-9"; it serves demo`},
 		{"a context too long", []string{"--base-url", good.URL, "--rates", "1", "--system-prompt-tokens", "9000"}, 1, "4096"},
 		{"no rates", []string{"--base-url", good.URL}, 2, "no rates"},
-		{"an empty list", []string{"--base-url", good.URL, "--rates", ""}, 2, "no rate"},
+		{"an empty list", []string{"--base-url", good.URL, "--rates", ""}, 2, "cannot be a rate"},
 		{"unsorted rates", []string{"--base-url", good.URL, "--rates", "2,1"}, 2, "not sorted"},
 		{"a rate twice", []string{"--base-url", good.URL, "--rates", "1,1"}, 2, "twice"},
 		{"a rate of 0", []string{"--base-url", good.URL, "--rates", "0,1"}, 2, "more than 0"},

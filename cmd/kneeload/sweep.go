@@ -77,9 +77,15 @@ func (s *sweep) Run(ctx context.Context, std cli.Streams) error {
 		return cli.Usage("%w", err)
 	}
 	c.Preconnect = s.Preconnect
+	s.Hint = ", or go on with it by --resume"
 	switch {
 	case s.DryRun:
-		return cli.WritePlan(std.Out, c, s.GPUPrice)
+		if s.Label != "" {
+			if err := s.Output.Check(); err != nil {
+				return err
+			}
+		}
+		return cli.WritePlan(std.Out, c, s.Extend, s.GPUPrice)
 	case s.Shard.N > 1 && c.Arrivals == "closed":
 		return cli.Usage("--shard and --concurrency exclude one another: a closed loop cannot be split")
 	case s.Shard.N > 1 && s.StartAt.IsZero():

@@ -71,7 +71,7 @@ func TestExamples(t *testing.T) {
 
 func TestServe(t *testing.T) {
 	s := start(t, strings.Fields("serve --model demo --gpu demo --listen 127.0.0.1:0 --kv-tokens 40000 --served-model-name m --kind vllm")...)
-	want := "kneemock: " + s.url + " serves m on demo as vllm, KV pool 40000 tokens; try: kneeload validate --base-url " + s.url + "\n"
+	want := "kneemock: " + s.url + " serves m on demo as vllm, KV pool 40000 tokens; try: kneeload validate --base-url " + s.url + " --preset demo\n"
 	if s.line != want {
 		t.Errorf("got  %swant %s", s.line, want)
 	}

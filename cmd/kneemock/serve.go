@@ -62,8 +62,12 @@ func (s *serve) Run(ctx context.Context, std cli.Streams) error {
 	go func() { served <- hs.Serve(l) }()
 
 	url := "http://" + l.Addr().String()
-	fmt.Fprintf(std.Out, "kneemock: %s serves %s on %s as %s, KV pool %d tokens; try: kneeload validate --base-url %s\n",
-		url, name, cfg.GPU.Name, kind, mock.Stats().KVPoolTokens, url)
+	preset := ""
+	if cfg.GPU.Name == "demo" {
+		preset = " --preset demo"
+	}
+	fmt.Fprintf(std.Out, "kneemock: %s serves %s on %s as %s, KV pool %d tokens; try: kneeload validate --base-url %s%s\n",
+		url, name, cfg.GPU.Name, kind, mock.Stats().KVPoolTokens, url, preset)
 	select {
 	case err := <-served:
 		mock.Close()

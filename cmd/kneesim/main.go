@@ -12,6 +12,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -42,7 +44,25 @@ type simulate struct {
 	cli.Workload   `embed:""`
 	cli.Output     `embed:""`
 	recipe.Recipe  `embed:""`
-	Replay         string `help:"Send the turns of this turn log at the instants at which they were sent, instead of a sweep." type:"existingfile" placeholder:"LOG" group:"workload"`
+	TTFTTimeout    cli.Seconds `name:"ttft-timeout" help:"Longest wait for a first token, as kneeload's." default:"60s" group:"recipe"`
+	TotalTimeout   cli.Seconds `help:"Longest answer, as kneeload's." default:"5m" group:"recipe"`
+	Replay         string      `help:"Send the turns of this turn log at the instants at which they were sent, instead of a sweep." type:"existingfile" placeholder:"LOG" group:"workload"`
+}
+
+// Help is what simulate --help says beyond its flags.
+func (*simulate) Help() string {
+	return fmt.Sprintf("Virtual time costs nothing, so a step's window waits for the turns of %d calls, as long as that takes, unless --min-turns or "+
+		"--max-step-duration say otherwise.\n\nExamples:\n  kneesim simulate --preset l40s\n  kneesim simulate --preset h100 --model gemma-3-12b\n"+
+		"  kneesim simulate --model llama-3.1-8b --gpu l40s --rates 0.1,0.2,0.5,1 --slo 500ms\n  kneesim simulate --replay results/demo.turns.jsonl", simCalls)
+}
+
+// label names a run by what is simulated; the preset too where it is not named after that.
+func (s *simulate) label(cfg engine.Config) string {
+	parts := []string{"sim", s.Preset, cfg.GPU.Name, cfg.Model.Name}
+	if s.Preset == cfg.GPU.Name || s.Preset == "" {
+		parts = slices.Delete(parts, 1, 2)
+	}
+	return strings.Join(parts, "-")
 }
 
 // simCalls is how many calls a simulated step waits for: virtual time costs nothing.
@@ -56,12 +76,15 @@ func (s *simulate) Run(ctx context.Context, std cli.Streams) error {
 	if err != nil {
 		return cli.Usage("%w", err)
 	}
+	if s.Preset == "tiny" && s.Model == "" && s.GPU == "" {
+		return cli.Usage("the preset tiny is for a real engine on a CPU, which is no engine that is modelled here: name --model and --gpu")
+	}
 	cfg, err := s.Recipe.Engine(s.Preset)
 	if err != nil {
 		return cli.Usage("%w", err)
 	}
 	if s.Label == "" {
-		s.Label = "sim-" + cfg.GPU.Name + "-" + cfg.Model.Name
+		s.Label = s.label(cfg)
 	}
 	eng, err := engine.New(cfg)
 	if err != nil {
@@ -79,7 +102,8 @@ func (s *simulate) Run(ctx context.Context, std cli.Streams) error {
 		return err
 	}
 	defer log.Close()
-	clk, endpoint := simulation.NewRun(eng, gen.Script.Lexicon, generator.Limits{})
+	limits := generator.Limits{TTFT: time.Duration(s.TTFTTimeout), Total: time.Duration(s.TotalTimeout)}
+	clk, endpoint := simulation.NewRun(eng, gen.Script.Lexicon, limits)
 	progress := cli.NewProgress(std.Err)
 	progress.Brief = true
 	known := recipe.EngineInfo(cfg)
@@ -96,6 +120,9 @@ func (s *simulate) Run(ctx context.Context, std cli.Streams) error {
 
 // config is the workload's, with steps as long as 200 calls take, and drained to the end.
 func (s *simulate) config() (measurement.Config, error) {
+	if s.Preset == "" && s.Rates == nil && s.Concurrency == nil && (s.GPU == "l40s" || s.GPU == "h100") {
+		s.Preset = s.GPU // whose rates are for it
+	}
 	c, err := s.Workload.Config()
 	if s.MinTurns == nil {
 		c.MinTurns = max(c.MinTurns, simCalls*(c.Turns-1))

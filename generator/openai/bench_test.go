@@ -55,7 +55,6 @@ type benchResult struct {
 	RSS                           int           // bytes, at most
 	Allocated                     int           // bytes a turn
 	GCs                           int
-	Others                        float64 // share of the machine's CPU time that other processes took, filled by benchRun
 }
 
 // BenchmarkStreams times streams whose truth is known with this package's client and its turn log, and with a bare net/http
@@ -92,7 +91,6 @@ func BenchmarkStreams(b *testing.B) {
 						b.ReportMetric(float64(r.RSS)/(1<<20), "rss-MB")
 						b.ReportMetric(float64(r.Allocated)/1024, "alloc-KB/turn")
 						b.ReportMetric(float64(r.GCs), "gcs")
-						b.ReportMetric(100*r.Others, "others-%cpu") // above some 3 the figures are worth little
 						b.ReportMetric(0, "ns/op")
 						if r.Failed > 0 {
 							b.Errorf("%d streams failed", r.Failed)
@@ -106,18 +104,7 @@ func BenchmarkStreams(b *testing.B) {
 
 // benchRun runs a null server and a client of it.
 func benchRun(b *testing.B, order benchOrder) (r benchResult) {
-	begun, busy := time.Now(), machineTime()
-	var server, client *exec.Cmd
-	defer func() {
-		busy = machineTime() - busy
-		for _, cmd := range []*exec.Cmd{server, client} {
-			if cmd.ProcessState != nil {
-				busy -= cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
-			}
-		}
-		r.Others = float64(busy) / float64(time.Since(begun)) / float64(runtime.NumCPU())
-	}()
-	server = benchProcess("null")
+	server := benchProcess("null")
 	server.Stderr = os.Stderr
 	in, err := server.StdinPipe()
 	if err != nil {
@@ -141,7 +128,7 @@ func benchRun(b *testing.B, order benchOrder) (r benchResult) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	client = benchProcess(string(role))
+	client := benchProcess(string(role))
 	client.Stderr = os.Stderr
 	said, err := client.Output()
 	if err != nil {
@@ -252,25 +239,6 @@ func cpuTime() time.Duration {
 		panic(err)
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
-// machineTime is the CPU time that all processes took since the machine started.
-func machineTime() time.Duration {
-	stat, err := os.ReadFile("/proc/stat")
-	if err != nil {
-		panic(err)
-	}
-	ticks := 0
-	for i, field := range strings.Fields(string(stat))[1:8] { // user nice system idle iowait irq softirq
-		n, err := strconv.Atoi(field)
-		if err != nil {
-			panic(err)
-		}
-		if i != 3 && i != 4 {
-			ticks += n
-		}
-	}
-	return time.Duration(ticks) * 10 * time.Millisecond
 }
 
 // peakRSS is not getrusage's, which a process inherits.

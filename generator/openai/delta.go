@@ -62,6 +62,7 @@ type walker struct {
 type frame struct {
 	before, after []byte // empty when there is none
 	usage         usage
+	again         bool // the last event was one too, so that its delta is this one's: it is not written for nothing
 }
 
 // parse reads an event. When it is not JSON, out is unchanged and the delta worthless.
@@ -93,13 +94,17 @@ func (w *walker) framed(data []byte) bool {
 		return false
 	}
 	w.out = append(w.out, text...)
-	w.delta = delta{token: true, usage: f.usage}
+	if !f.again {
+		f.again = true
+		w.delta = delta{token: true, usage: f.usage}
+	}
 	return true
 }
 
 func (w *walker) parseAll(data []byte) error {
 	kept := len(w.out)
 	*w = walker{out: w.out, b: data, delta: delta{usage: noUsage}, frame: w.frame}
+	w.frame.again = false
 	switch w.peek() {
 	case '{':
 		w.chunk()

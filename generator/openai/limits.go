@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"kneefinder/generator"
+	"kneefinder/measurement"
 )
 
 // The causes with which a watch cancels a turn.
@@ -21,6 +23,7 @@ var (
 // watch cancels a turn that breaks a limit. One timer serves all limits, and a read only notes its instant: when the timer
 // fires early, because reads came since, it is set anew.
 type watch struct {
+	read   atomic.Int64 // the instant of the last read of the stream; Never before the first
 	clk    Clock
 	limits generator.Limits
 	cancel context.CancelCauseFunc
@@ -28,19 +31,18 @@ type watch struct {
 
 	mu    sync.Mutex
 	timer *time.Timer
-	begun bool          // a byte of the stream was read
 	token bool          // a token was read
-	read  time.Duration // the last read
 	leave time.Duration // when to stop waiting for what follows the answer's end; 0 is not yet
 	over  bool
 }
 
-func newWatch(clk Clock, limits generator.Limits, sent time.Duration, cancel context.CancelCauseFunc) *watch {
-	w := &watch{clk: clk, limits: limits, cancel: cancel, sent: sent}
+// start begins the watch of a turn.
+func (w *watch) start(clk Clock, limits generator.Limits, sent time.Duration, cancel context.CancelCauseFunc) {
+	w.clk, w.limits, w.sent, w.cancel = clk, limits, sent, cancel
+	w.read.Store(int64(measurement.Never))
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.set(sent)
-	return w
 }
 
 // nextEnd is when the turn ends if nothing more comes, and why; cause is nil when it never does.
@@ -54,7 +56,8 @@ func (w *watch) nextEnd() (at time.Duration, cause error) {
 		}
 	}
 	sooner(!w.token, w.limits.TTFT, w.sent, errTTFT)
-	sooner(w.begun, w.limits.Idle, w.read, errIdle)
+	read := time.Duration(w.read.Load())
+	sooner(read >= 0, w.limits.Idle, read, errIdle)
 	sooner(true, w.limits.Total, w.sent, errTotal)
 	return at, cause
 }
@@ -88,11 +91,9 @@ func (w *watch) fire() {
 
 // hears notes a read of the stream.
 func (w *watch) hears(now time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.read = now
-	if !w.begun {
-		w.begun = true
+	if w.read.Swap(int64(now)) < 0 {
+		w.mu.Lock()
+		defer w.mu.Unlock()
 		w.set(now)
 	}
 }

@@ -41,6 +41,9 @@ type scanner struct {
 
 // next takes bytes from p until an event is complete; rest is what it left. ok is false when p was used up first.
 func (s *scanner) next(p []byte) (ev event, rest []byte, ok bool, err error) {
+	if ev, rest, ok = s.whole(p); ok {
+		return ev, rest, true, nil
+	}
 	for len(p) > 0 {
 		if s.cr {
 			s.cr = false
@@ -71,6 +74,21 @@ func (s *scanner) next(p []byte) (ev event, rest []byte, ok bool, err error) {
 	}
 	s.keep()
 	return event{}, nil, false, nil
+}
+
+var dataStart = []byte("data: ")
+
+// whole is next for what most events are: one line of data, and all of it in p. It writes nothing to s, which the other CPU
+// may have used last.
+func (s *scanner) whole(p []byte) (ev event, rest []byte, ok bool) {
+	if !bytes.HasPrefix(p, dataStart) || !s.started || s.cr || s.hasData || s.kind != kindData || len(s.line) > 0 {
+		return event{}, nil, false
+	}
+	end := lineEnd(p)
+	if end+1 >= len(p) || p[end] != '\n' || p[end+1] != '\n' {
+		return event{}, nil, false
+	}
+	return event{kindData, p[len(dataStart):end]}, p[end+2:], true
 }
 
 // keep copies data out of the bytes given.

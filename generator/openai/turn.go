@@ -79,7 +79,6 @@ type turn struct {
 	*Client
 	req    generator.Request
 	reader *reader
-	watch  *watch
 	sent   *attempt
 
 	rec      measurement.Turn
@@ -88,6 +87,7 @@ type turn struct {
 	complete bool // finish_reason or [DONE] came
 	ended    bool // the outcome is known
 	eof      bool // no more bytes come
+	watch    watch
 }
 
 func (t *turn) run(ctx context.Context) {
@@ -99,7 +99,7 @@ func (t *turn) run(ctx context.Context) {
 	defer cancel(errReturns)
 	t.sent = t.attempt(ctx)
 	t.rec.Sent = t.clk.Now()
-	t.watch = newWatch(t.clk, t.cfg.Limits, t.rec.Sent, cancel)
+	t.watch.start(t.clk, t.cfg.Limits, t.rec.Sent, cancel)
 	defer t.watch.stop()
 
 	res, err := t.send(ctx, false)

@@ -504,7 +504,8 @@ func TestRequest(t *testing.T) {
 func BenchmarkTokens(b *testing.B) {
 	c := &Client{clk: startClock(time.Now()), words: lexicon(b)}
 	read := []byte("data: " + tokenEvent + "\n\n")
-	t := &turn{Client: c, req: ask(100), reader: new(reader), watch: newWatch(c.clk, generator.Limits{}, 0, nil)}
+	t := &turn{Client: c, req: ask(100), reader: new(reader)}
+	t.watch.start(c.clk, generator.Limits{}, 0, nil)
 	t.rec.Gaps = make([]time.Duration, 0, 1024)
 	b.ReportAllocs()
 	for b.Loop() {

@@ -21,10 +21,16 @@ type Files struct{ Log, JSON, CSV, PNG string }
 // files names the files of the label, or says why it cannot.
 func (o Output) files() (Files, error) {
 	if o.Label == "" || strings.ContainsAny(o.Label, `/\`) || strings.HasPrefix(o.Label, ".") {
-		return Files{}, Usage("--label %q: give the run a name that can be a file's, such as L40S", o.Label)
+		return Files{}, Usage("--label: give the run a name that can be a file's, such as L40S; %q cannot", o.Label)
 	}
 	base := filepath.Join(o.Out, o.Label)
 	return Files{Log: base + ".turns.jsonl", JSON: base + ".json", CSV: base + ".csv", PNG: base + ".png"}, nil
+}
+
+// Check says what is wrong with the label.
+func (o Output) Check() error {
+	_, err := o.files()
+	return err
 }
 
 // Open makes the files' folder, refuses a label that exists, and opens the turn log.
@@ -39,7 +45,7 @@ func (o Output) Open() (Files, *os.File, error) {
 	for _, path := range []string{f.Log, f.JSON, f.CSV, f.PNG} {
 		_, err := os.Lstat(path)
 		if err == nil && !o.Overwrite {
-			return f, nil, Usage("%s exists: a run labelled %q is kept there; choose another --label, go on with it by --resume, or replace it with --overwrite", path, o.Label)
+			return f, nil, Usage("%s exists: a run labelled %q is kept there; choose another --label, or replace it with --overwrite%s", path, o.Label, o.Hint)
 		}
 		if err == nil {
 			err = os.Remove(path)

@@ -88,7 +88,7 @@ func (r *Rates) Decode(ctx *kong.DecodeContext) error {
 	for _, field := range strings.Split(text, ",") {
 		v, err := strconv.ParseFloat(strings.TrimSpace(field), 64)
 		if err != nil || v <= 0 || v > 1e6 {
-			return fmt.Errorf("%q in %q is no rate: give calls per second, more than 0, such as 0.2,0.5,1", field, text)
+			return fmt.Errorf("%q in %q cannot be a rate: give calls per second, more than 0, such as 0.2,0.5,1", field, text)
 		}
 		*r = append(*r, v)
 	}
@@ -171,7 +171,7 @@ type Workload struct {
 	SLO                *SLO     `help:"What must hold: a limit for P95 TTFT, or a list such as ttft:p95:300ms,itl:p95:40ms." placeholder:"300ms" group:"steps"`
 	Warmup             *Seconds `help:"Load before a step's window; by default a call's lifetime." placeholder:"28s" group:"steps"`
 	StepDuration       *Seconds `help:"Measured window of a step, at least." placeholder:"90s" group:"steps"`
-	MinTurns           *int     `help:"Measured turns that a window waits for; fewer than 60 cannot bound a P95." placeholder:"60" group:"steps"`
+	MinTurns           *int     `help:"Measured turns that a window waits for; fewer than 60 can never bound a P95, and near the knee, where turns wait for one another, it takes many times that." placeholder:"60" group:"steps"`
 	MaxStepDuration    *Seconds `help:"Measured window of a step, at most, when --min-turns are slow to come." placeholder:"20m" group:"steps"`
 	Drain              *Seconds `help:"Longest wait after a window for calls in progress; by default 60s, or ten times the SLO if that is more." placeholder:"60s" group:"steps"`
 	MaxConcurrentCalls *int     `help:"Calls beyond it are held back, and the step is flagged." placeholder:"400" group:"steps"`
@@ -183,6 +183,8 @@ type Output struct {
 	Out       string `help:"Folder of the files." default:"results" group:"output"`
 	Overwrite bool   `help:"Replace the files of a run with the same label." group:"output"`
 	RawITL    bool   `name:"raw-itl" help:"Keep every gap between tokens in the turn log." group:"output"`
+
+	Hint string `kong:"-"` // what else can be done about a label that exists
 }
 
 // presets is what --preset sets; the empty name is what every other one starts from.

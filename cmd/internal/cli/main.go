@@ -44,7 +44,7 @@ func Run(ctx context.Context, grammar any, name, description string, args []stri
 // parse returns what to run; done is true when help or the version was asked for and printed.
 func parse(grammar any, name, description string, args []string, stdout, stderr io.Writer, options ...kong.Option) (cmd *kong.Context, done bool, err error) {
 	exited := false
-	parser, err := kong.New(grammar, append(options, kong.Name(name), kong.Description(description+"\n\nEvery flag can stand in the environment too, --step-duration as "+strings.ToUpper(name)+"_STEP_DURATION; a flag wins."), kong.UsageOnError(), kong.Configuration(loadConfig), kong.DefaultEnvars(strings.ToUpper(name)), kong.Writers(stdout, stderr),
+	parser, err := kong.New(grammar, append(options, kong.Name(name), kong.Description(description+"\n\nA flag can also stand in the environment, as "+strings.ToUpper(name)+"_ and its name in capitals with _ for -; on the command line it wins."), kong.UsageOnError(), kong.Configuration(loadConfig), kong.DefaultEnvars(strings.ToUpper(name)), kong.Writers(stdout, stderr),
 		kong.Exit(func(int) { exited = true }), kong.Vars{"version": name + " " + Version, "presets": PresetNames},
 		kong.ValueFormatter(func(v *kong.Value) string { return v.Help }), // the description tells of the environment once
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
@@ -61,9 +61,31 @@ func parse(grammar any, name, description string, args []string, stdout, stderr 
 	if err != nil {
 		var perr *kong.ParseError
 		if errors.As(err, &perr) {
+			if sub := perr.Context.Command(); sub != "" {
+				name += " " + strings.Fields(sub)[0]
+			}
 			return nil, false, Usage("%w (see %s --help)", err, name)
 		}
 		return nil, false, Usage("%w", err)
 	}
+	warnUnknown(parser.Model, strings.ToUpper(name)+"_", stderr)
 	return cmd, false, nil
+}
+
+// warnUnknown tells of variables that look like flags and are none: a mistyped one would be passed over in silence.
+func warnUnknown(app *kong.Application, prefix string, stderr io.Writer) {
+	known := map[string]bool{prefix + "API_KEY": true}
+	_ = kong.Visit(app, func(node kong.Visitable, next kong.Next) error {
+		if flag, ok := node.(*kong.Flag); ok {
+			for _, env := range flag.Envs {
+				known[env] = true
+			}
+		}
+		return next(nil)
+	})
+	for _, entry := range os.Environ() {
+		if name, _, _ := strings.Cut(entry, "="); strings.HasPrefix(name, prefix) && !known[name] {
+			fmt.Fprintf(stderr, "warning: %s in the environment is no flag of this program\n", name)
+		}
+	}
 }

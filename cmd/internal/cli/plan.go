@@ -6,6 +6,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"kneefinder/analysis"
 	"kneefinder/measurement"
 )
 
@@ -20,9 +21,13 @@ type Estimate struct {
 
 // EstimateStep predicts a step at one rate.
 func EstimateStep(c measurement.Config, rate float64) Estimate {
-	window := max(c.StepSeconds, min(c.MaxStepSeconds, float64(c.MinTurns)/(rate*float64(c.Turns-1))))
 	lifetime := float64(c.Turns-1) * ((c.GapMinSeconds+c.GapMaxSeconds)/2 + .02*float64(c.OutputTokens))
-	e := Estimate{Rate: rate, Calls: rate * (c.WarmupSeconds + window)}
+	perSecond := rate
+	if c.Arrivals == "closed" {
+		perSecond = rate / lifetime
+	}
+	window := max(c.StepSeconds, min(c.MaxStepSeconds, float64(c.MinTurns)/(perSecond*float64(c.Turns-1))))
+	e := Estimate{Rate: rate, Calls: perSecond * (c.WarmupSeconds + window)}
 	e.Duration = time.Duration((c.WarmupSeconds + window + min(lifetime, c.DrainSeconds)) * float64(time.Second))
 	for turn := range c.Turns {
 		e.PromptTokens += e.Calls * float64(c.SystemPromptTokens+c.UserTokens+turn*(c.UserTokens+c.OutputTokens))
@@ -32,9 +37,13 @@ func EstimateStep(c measurement.Config, rate float64) Estimate {
 }
 
 // WritePlan prints what a sweep would do, without doing it.
-func WritePlan(w io.Writer, c measurement.Config, gpuPrice float64) error {
+func WritePlan(w io.Writer, c measurement.Config, extend bool, gpuPrice float64) error {
+	unit := "λ calls/s"
+	if c.Arrivals == "closed" {
+		unit = "calls at once"
+	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "λ calls/s\tminutes\tcalls\tprompt tokens\toutput tokens\t")
+	fmt.Fprintln(t, unit+"\tminutes\tcalls\tprompt tokens\toutput tokens\t")
 	var sum Estimate
 	for _, rate := range c.Rates {
 		e := EstimateStep(c, rate)
@@ -52,8 +61,11 @@ func WritePlan(w io.Writer, c measurement.Config, gpuPrice float64) error {
 		c.WarmupSeconds, c.StepSeconds, c.MinTurns, c.MaxStepSeconds, c.DrainSeconds)
 	fmt.Fprintf(w, "A call: %d turns, a system prompt of %d tokens of its own, %d tokens out, pauses of %g-%g s. It passes while %s.\n",
 		c.Turns, c.SystemPromptTokens, c.OutputTokens, c.GapMinSeconds, c.GapMaxSeconds, SLOText(c.SLO))
+	if extend && c.Arrivals != "closed" {
+		fmt.Fprintf(w, "Should the knee not lie between these rates, up to %d more are tried below or above them (--no-extend forbids).\n", analysis.MaxExtensions)
+	}
 	if gpuPrice > 0 {
-		fmt.Fprintf(w, "At $%g an hour: about $%.2f.\n", gpuPrice, gpuPrice*sum.Duration.Hours())
+		fmt.Fprintf(w, "At $%.2f an hour: about $%.2f.\n", gpuPrice, gpuPrice*sum.Duration.Hours())
 	}
 	return nil
 }

@@ -102,7 +102,7 @@ func (p *Progress) StepBegin(s measurement.Step) {
 	defer p.mu.Unlock()
 	p.step, p.turns, p.errors = s, 0, 0
 	if !p.live && !p.Brief {
-		fmt.Fprintf(p.w, "step %d: %s, about %s; %s in all to come\n", s.Step+1, p.load(s.Rate),
+		fmt.Fprintf(p.w, "%s: about %s; %s in all to come\n", p.load(s.Rate),
 			round(EstimateStep(p.config, s.Rate).Duration), round(p.toCome()))
 	}
 }
@@ -155,7 +155,7 @@ func (p *Progress) result(r measurement.StepResult) {
 	if len(r.Flags) > 0 {
 		flags = " (" + strings.Join(r.Flags, ", ") + ")"
 	}
-	fmt.Fprintf(p.w, "%s: P95 TTFT %s ms, hit rate %s, errors %s, live calls %s: %s%s\n", p.load(r.Rate), text(r.TTFTP95, "%.0f"),
+	fmt.Fprintf(p.w, "%s: P95 TTFT %s, hit rate %s, errors %s, live calls %s: %s%s\n", p.load(r.Rate), text(r.TTFTP95, "%.0f ms"),
 		text(r.CacheHitRate, "%.2f"), text(r.ErrorRate, "%.3f"), text(r.LiveCallsMean, "%.1f"), r.Verdict, flags)
 }
 
