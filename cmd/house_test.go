@@ -303,7 +303,7 @@ func TestKillAndResume(t *testing.T) {
 		t.Fatalf("the cut log has %d complete steps, %v", len(cut.Complete()), err)
 	}
 	out, err := command(t, bin, dir, "kneeload", append(args, "--resume")...).CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "going on behind 1 complete steps") {
+	if err != nil || !strings.Contains(string(out), "going on after 1 complete steps") {
 		t.Fatalf("resume: %v\n%s", err, out)
 	}
 	after, err := os.ReadFile(path)

@@ -22,7 +22,7 @@ func Calibrate(ctx context.Context, to Endpoint, script workload.Script, want Le
 	cal := measurement.Calibration{}
 	ask := func(call, systemWords int) (measurement.Turn, error) {
 		s := script
-		s.SystemWords, s.UserWords = systemWords, workload.BlockWords
+		s.SystemWords, s.UserWords, s.Transcripts = systemWords, workload.BlockWords, nil
 		t := to.Do(ctx, Request{Call: call, Turn: 1, Prompt: s.Open(call), MaxTokens: 1, Last: true}).Turn
 		switch {
 		case t.Outcome != measurement.OK:

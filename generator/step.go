@@ -445,6 +445,9 @@ func (s *step) call(ctx context.Context, call int, due, held time.Duration) {
 		s.turnEnds(&t)
 		s.tell.Turn(t)
 		if t.Outcome != measurement.OK {
+			if s.c.Closed { // a call that fails at once must not be followed at once: that would be no load but a flood
+				defer func() { _ = s.clk.SleepUntil(ctx, due+failedCallStays) }()
+			}
 			for rest := turn + 1; rest <= last; rest++ {
 				s.missed(t.End)
 				s.tell.Turn(unsent(req.Step, call, rest, t.End))
@@ -458,6 +461,9 @@ func (s *step) call(ctx context.Context, call int, due, held time.Duration) {
 		prompt = s.c.Script.Next(prompt, call, turn, reply.Content)
 	}
 }
+
+// failedCallStays is how long a failed call of a closed loop keeps its place, from when its turn was due.
+const failedCallStays = time.Second
 
 // unsent is the record of a turn that was never sent.
 func unsent(step, call, turn int, due time.Duration) measurement.Turn {
@@ -505,6 +511,9 @@ func (s *step) turnEnds(t *measurement.Turn) {
 	s.mu.Lock()
 	now := s.clk.Now()
 	s.integrate(now)
+	if over := min(now, s.windowEnd()) - max(t.End, s.rec.WindowStart); t.End >= 0 && over > 0 {
+		s.turnsArea -= over.Seconds() // what the endpoint took to let go of a turn that had ended
+	}
 	s.turns--
 	calls, turns := s.live, s.turns
 	if t.Outcome == measurement.Connect {
@@ -548,13 +557,17 @@ func (s *step) callEnds() {
 	s.tell.InFlight(now, calls, turns)
 }
 
+// windowEnd is the window's end, or the end of time while it is not known; mu is held.
+func (s *step) windowEnd() time.Duration {
+	if s.rec.WindowEnd < 0 {
+		return math.MaxInt64
+	}
+	return s.rec.WindowEnd
+}
+
 // integrate adds the time since the last change to the areas under live and turns, within the window; mu is held.
 func (s *step) integrate(now time.Duration) {
-	end := s.rec.WindowEnd
-	if end < 0 {
-		end = math.MaxInt64
-	}
-	if span := min(now, end) - max(s.last, s.rec.WindowStart); span > 0 {
+	if span := min(now, s.windowEnd()) - max(s.last, s.rec.WindowStart); span > 0 {
 		s.liveArea += span.Seconds() * float64(s.live)
 		s.turnsArea += span.Seconds() * float64(s.turns)
 	}

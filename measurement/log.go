@@ -326,6 +326,8 @@ func count(n *int) int {
 // ErrNotLog says that a file is something other than a turn log.
 var ErrNotLog = errors.New("not a turn log")
 
+var errSecondHeader = errors.New("a second header: two logs stand in one file; the logs of shards are joined by kneeanalyze merge")
+
 // OpenLog reads the turn log at path.
 func OpenLog(path string) (Log, error) {
 	f, err := os.Open(path)
@@ -355,6 +357,9 @@ func ReadLog(r io.Reader, name string) (Log, error) {
 			continue
 		}
 		if e := log.add(b, steps, line == 1); e != nil {
+			if errors.Is(e, errSecondHeader) {
+				return log, fmt.Errorf("%s:%d: %w", name, line, e)
+			}
 			if line == 1 {
 				return log, fmt.Errorf("%s:1: %w (%v)", name, ErrNotLog, e)
 			}
@@ -420,6 +425,9 @@ func (log *Log) add(b []byte, steps map[int]int, first bool) error {
 	}
 	switch kind.Type {
 	case "header":
+		if !first {
+			return errSecondHeader
+		}
 		return json.Unmarshal(b, &log.Header)
 	case "step_begin", "step_end":
 		r := stepRecord{WindowEnd: seconds(Never), DrainEnd: seconds(Never)}

@@ -221,6 +221,10 @@ func TestNotALog(t *testing.T) {
 			t.Errorf("reading %q: got %v, want a refusal", in, err)
 		}
 	}
+	header := `{"type":"header","schema":"kneefinder/turns/v1"}` + "\n"
+	if _, err := ReadLog(strings.NewReader(header+header), "f"); err == nil || !strings.Contains(err.Error(), "f:2: a second header") {
+		t.Errorf("two logs in one file: %v", err)
+	}
 	log, err := ReadLog(strings.NewReader(`{"type":"header","schema":"kneefinder/turns/v1"}`+"\n{broken\n"+`{"type":"turn","call":3,"turn":2,"outcome":"ok"}`+"\n"), "f")
 	if err != nil || len(log.Turns) != 1 || len(log.Warnings) != 1 || !strings.Contains(log.Warnings[0], "f:2") {
 		t.Errorf("a broken middle line: got %d turns, warnings %q, err %v; want 1 turn and a warning naming f:2", len(log.Turns), log.Warnings, err)

@@ -128,6 +128,7 @@ const (
 	FlagErrors        = "errors"         // error rate of 2 % or more
 	FlagBuffered      = "buffered"       // answers came whole, in one read: something on the way buffers the stream
 	FlagColdCache     = "cold_cache"     // turns 2.. found no warm prefix although few calls were live
+	FlagOffRate       = "off_rate"       // the λ that came differs from the λ asked by more than a tenth
 )
 
 // KneeStatus says what became of the search for a knee.

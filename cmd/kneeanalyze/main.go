@@ -26,6 +26,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -121,8 +122,17 @@ func (c *compare) Run(ctx context.Context, std cli.Streams) error {
 		return err
 	}
 	tellApart(rs, c.Files)
+	var picture bytes.Buffer // drawn before anything is printed: runs that share no axis are refused
+	if c.PNG != "" {
+		if err := analysis.ChartCompare(&picture, rs); err != nil {
+			return err
+		}
+	}
 	analysis.CompareSummary(std.Out, rs)
-	return draw(c.PNG, std, func(w io.Writer) error { return analysis.ChartCompare(w, rs) })
+	return draw(c.PNG, std, func(w io.Writer) error {
+		_, err := picture.WriteTo(w)
+		return err
+	})
 }
 
 // tellApart adds the file to labels that occur twice.

@@ -8,8 +8,10 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"kneefinder/clock"
 	"kneefinder/cmd/internal/cli"
@@ -131,9 +133,11 @@ func (e *endpoint) config(c measurement.Config) (openai.Config, error) {
 	cfg.Limits = generator.Limits{TTFT: time.Duration(e.TTFTTimeout), Idle: time.Duration(e.IdleTimeout), Total: time.Duration(e.TotalTimeout)}
 	cfg.Nonce = rand.Uint64()
 	if e.Nonce != "" {
-		if _, err := fmt.Sscanf(e.Nonce, "%x", &cfg.Nonce); err != nil {
-			return cfg, fmt.Errorf("--nonce %q is no hexadecimal number", e.Nonce)
+		nonce, err := strconv.ParseUint(e.Nonce, 16, 64)
+		if err != nil {
+			return cfg, fmt.Errorf("--nonce %q is no hexadecimal number of 64 bits", e.Nonce)
 		}
+		cfg.Nonce = nonce
 	}
 	cfg.Header = http.Header{}
 	for _, h := range e.Header {
@@ -171,7 +175,11 @@ func (e *endpoint) model(ctx context.Context, cfg openai.Config, clk *clock.Wall
 		return "", cli.Usage("%w", err)
 	}
 	defer client.Close()
-	listing, cancel := context.WithTimeout(ctx, min(10*time.Second, cfg.Limits.TTFT))
+	patience := 10 * time.Second
+	if cfg.Limits.TTFT > 0 {
+		patience = min(patience, cfg.Limits.TTFT)
+	}
+	listing, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	models, err := client.Models(listing)
 	if ctx.Err() != nil {
@@ -182,6 +190,9 @@ func (e *endpoint) model(ctx context.Context, cfg openai.Config, clk *clock.Wall
 	}
 	var names []string
 	for _, m := range models {
+		if m.ID == "" || strings.ContainsFunc(m.ID, unicode.IsControl) {
+			return "", fmt.Errorf("the server lists a model named %q, which can be no name: name the one to ask for with --model, if it is another", m.ID)
+		}
 		names = append(names, m.ID)
 	}
 	switch {

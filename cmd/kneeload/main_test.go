@@ -226,7 +226,12 @@ func TestBadInput(t *testing.T) {
 		{"an empty list", []string{"--base-url", good.URL, "--rates", ""}, 2, "cannot be a rate"},
 		{"unsorted rates", []string{"--base-url", good.URL, "--rates", "2,1"}, 2, "not sorted"},
 		{"a rate twice", []string{"--base-url", good.URL, "--rates", "1,1"}, 2, "twice"},
-		{"a rate of 0", []string{"--base-url", good.URL, "--rates", "0,1"}, 2, "more than 0"},
+		{"a rate of 0", []string{"--base-url", good.URL, "--rates", "0,1"}, 2, "1e-6"},
+		{"a rate that is no number", []string{"--base-url", good.URL, "--rates", "nan"}, 2, "cannot be a rate"},
+		{"a rate that is next to none", []string{"--base-url", good.URL, "--rates", "1e-300"}, 2, "cannot be a rate"},
+		{"a percentile that is no number", []string{"--base-url", good.URL, "--rates", "1", "--slo", "ttft:pnan:300ms"}, 2, "no percentile"},
+		{"a ramp longer than the warm-up", []string{"--base-url", good.URL, "--rates", "1", "--arrivals", "ramp:1h"}, 2, "longer than the warm-up"},
+		{"a nonce with a tail", []string{"--base-url", good.URL, "--rates", "1", "--nonce", "12zz"}, 2, "hexadecimal"},
 		{"a word for a rate", []string{"--base-url", good.URL, "--rates", "fast"}, 2, `"fast"`},
 		{"one turn", []string{"--base-url", good.URL, "--rates", "1", "--turns", "1"}, 2, "at least 2"},
 		{"a gap that runs backwards", []string{"--base-url", good.URL, "--rates", "1", "--gap", "7s-5s"}, 2, "high to low"},
@@ -421,5 +426,105 @@ func TestConfigFile(t *testing.T) {
 	write("rates: [1\n")
 	if code, out := plan(); code != 2 || !strings.Contains(out, "c.yaml") {
 		t.Errorf("broken YAML: exit %d\n%s", code, out)
+	}
+}
+
+// What was kept under a label is replaced only when there is something to put in its place.
+func TestOverwriteWaitsForTheServer(t *testing.T) {
+	dir := t.TempDir()
+	old := filepath.Join(dir, "x.json")
+	if err := os.WriteFile(old, []byte("old"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	code, _, errs := call(t.Context(), append([]string{"sweep", "--base-url", "http://127.0.0.1:1", "--rates", "5", "--label", "x", "--out", dir, "--overwrite"}, quick...)...)
+	if b, err := os.ReadFile(old); code != 1 || err != nil || string(b) != "old" {
+		t.Errorf("exit %d, the old results are %q, %v\n%s", code, b, err, errs)
+	}
+}
+
+// Two runs with one label: the second is refused while the first writes, and touches nothing.
+func TestOneRunALabel(t *testing.T) {
+	dir := t.TempDir()
+	server := mock(t, mockserver.Config{}, nil)
+	args := append([]string{"sweep", "--base-url", server.URL, "--rates", "5", "--no-extend", "--label", "x", "--out", dir}, quick...)
+	first := make(chan int)
+	go func() {
+		code, _, _ := call(t.Context(), args...)
+		first <- code
+	}()
+	path := filepath.Join(dir, "x.turns.jsonl")
+	for range 100 {
+		if info, err := os.Stat(path); err == nil && info.Size() > 0 {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	for _, how := range []string{"--overwrite", "--resume"} {
+		if code, _, errs := call(t.Context(), append(args, how)...); code != 1 || !strings.Contains(errs, "in progress") {
+			t.Errorf("%s beside a running run: exit %d\n%s", how, code, errs)
+		}
+	}
+	if code := <-first; code != 0 {
+		t.Errorf("the first run: exit %d", code)
+	}
+}
+
+func TestTranscripts(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "calls.jsonl")
+	if err := os.WriteFile(file, []byte(`{"system": "`+strings.Repeat("You are a bank and never in a hurry. ", 30)+`", "turns": ["hello there", "my balance please", "thank you"]}`), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	server := mock(t, mockserver.Config{}, nil)
+	code, _, errs := call(t.Context(), append([]string{"sweep", "--base-url", server.URL, "--rates", "5", "--no-extend", "--label", "x", "--out", dir, "--transcripts", file}, quick...)...)
+	if code != 0 {
+		t.Fatalf("exit %d\n%s", code, errs)
+	}
+	log, err := measurement.OpenLog(filepath.Join(dir, "x.turns.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, turn := range log.Turns {
+		if turn.Turn == 1 && (turn.CachedTokens > 20 || turn.PromptTokens < 280 || turn.PromptTokens > 310) || turn.Turn > 1 && turn.CachedTokens < 240 {
+			t.Fatalf("turn %d of call %d: %d of %d tokens cached; want a cold first turn of the transcript's length and warm ones after it", turn.Turn, turn.Call, turn.CachedTokens, turn.PromptTokens)
+		}
+	}
+}
+
+// What validate says of servers whose counts cannot be right.
+func TestValidateDoubts(t *testing.T) {
+	usage := func(prompt, completion func(turn int) int, cached func(turn int) string) func(http.Handler) http.Handler {
+		var n atomic.Int32
+		return onChat(func(w http.ResponseWriter, r *http.Request) {
+			turn := int(n.Add(1)) - 3 // behind three requests of the calibration
+			p := map[int]int{-2: 206, -1: 206, 0: 519}[turn]
+			if turn > 0 {
+				p = prompt(turn)
+			}
+			w.Header().Set("Content-Type", "text/event-stream")
+			fmt.Fprint(w, `data: {"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":"length"}]}`+"\n\n")
+			fmt.Fprintf(w, `data: {"choices":[],"usage":{"prompt_tokens":%d,"completion_tokens":%d,"prompt_tokens_details":{"cached_tokens":%s}}}`+"\n\ndata: [DONE]\n\n",
+				p, completion(turn), cached(turn))
+		})
+	}
+	same := func(n int) func(int) int { return func(int) int { return n } }
+	grows := func(turn int) int { return 520 + 30*(turn-1) }
+	for _, c := range []struct {
+		why        string
+		prompt     func(int) int
+		completion func(int) int
+		cached     func(int) string
+		want       string
+	}{
+		{"more cached than there is", grows, same(1), func(turn int) string { return []string{"0", "0", "9999"}[min(2, max(0, turn))] }, "cannot be right"},
+		{"the third turn is cold", grows, same(1), func(turn int) string { return []string{"0", "0", "519", "0"}[max(0, turn)] }, "turn 3 found only 0"},
+		{"prompts that shrink", func(turn int) int { return 530 - 10*turn }, same(1), func(turn int) string { return []string{"0", "0", "500", "490"}[max(0, turn)] }, "fewer than turn"},
+		{"more tokens than asked", grows, same(50), func(turn int) string { return []string{"0", "0", "519", "549"}[max(0, turn)] }, "max_tokens"},
+	} {
+		server := mock(t, mockserver.Config{}, usage(c.prompt, c.completion, c.cached))
+		code, out, errs := call(t.Context(), "validate", "--base-url", server.URL, "--system-prompt-tokens", "500", "--user-tokens", "20", "--turns", "3", "--output-tokens", "1", "--gap", "0", "--language", "english")
+		if code != 1 || !strings.Contains(errs, c.want) {
+			t.Errorf("%s: exit %d, want 1 and %q\n%s%s", c.why, code, c.want, out, errs)
+		}
 	}
 }

@@ -110,23 +110,22 @@ func (s *sweep) run(ctx context.Context, std cli.Streams, c measurement.Config) 
 	if err != nil {
 		return err
 	}
-	defer begun.log.Close()
+	defer func() { begun.close() }()
 	say := func(format string, args ...any) { fmt.Fprintf(std.Err, format+"\n", args...) }
 	to, err := s.connect(ctx, begun.clock, &s.Workload, c, say)
 	if err != nil {
-		if !s.Resume {
-			begun.files.RemoveLog()
-		}
 		return err
 	}
 	defer to.client.Close()
 	header.Engine, header.Nonce, header.Started = to.engine, fmt.Sprintf("%016x", to.nonce), begun.started
 	if s.Resume {
-		if was := begun.past.Header.Engine.Model; was != to.engine.Model {
-			return cli.Usage("--resume: the run was of the model %s, the server now serves %s", was, to.engine.Model)
+		if err := sameServer(begun.past.Header.Engine, to.engine); err != nil {
+			return err
 		}
 		begun.epoch.Nonce = header.Nonce
-		say("going on behind %d complete steps", begun.epoch.FromStep)
+		say("going on after %d complete steps", begun.epoch.FromStep)
+	} else if begun.files, begun.log, err = s.Output.Open(); err != nil {
+		return err
 	}
 	gen := to.gen
 	gen.Process.Shard, gen.Process.Shards = s.Shard.I, s.Shard.N
@@ -141,13 +140,13 @@ func (s *sweep) run(ctx context.Context, std cli.Streams, c measurement.Config) 
 	files := begun.files
 	if len(r.Steps) > 0 {
 		analysis.Summary(std.Out, r)
-		fmt.Fprintf(std.Out, "Files: %s, %s, %s, %s\n", files.Log, files.JSON, files.CSV, files.PNG)
+		fmt.Fprintf(std.Out, "Files: %s\n", files.Written())
 	}
 	if header.Shard != "" {
 		fmt.Fprintf(std.Out, "This is shard %s alone: join all of them with kneeanalyze merge.\n", header.Shard)
 	}
 	switch {
-	case ctx.Err() != nil:
+	case ctx.Err() != nil && err != nil:
 		return fmt.Errorf("interrupted; what was measured so far is in %s (kneeanalyze knee %s, or go on with --resume)", files.Log, files.Log)
 	case errors.Is(err, generator.ErrLost):
 		return fmt.Errorf("%w: it refused connections; what was measured before is in %s (kneeanalyze knee %s, or go on with --resume)", err, files.Log, files.Log)
@@ -165,7 +164,23 @@ type beginning struct {
 	epoch   *measurement.Epoch // nil for a new run
 }
 
-// begin opens the files of a new run, or those of the run that is gone on with.
+func (b *beginning) close() {
+	if b.log != nil {
+		b.log.Close()
+	}
+}
+
+// sameServer refuses to put the answers of two servers into one curve.
+func sameServer(was, is measurement.Engine) error {
+	for _, f := range [][3]string{{"base URL", was.BaseURL, is.BaseURL}, {"kind", was.Kind, is.Kind}, {"version", was.Version, is.Version}, {"model", was.Model, is.Model}} {
+		if f[1] != f[2] {
+			return cli.Usage("--resume: the run was against a server with the %s %q, this one has %q; one curve is of one server", f[0], f[1], f[2])
+		}
+	}
+	return nil
+}
+
+// begin opens the log of the run that is gone on with; for a new run it only looks whether there is room.
 func (s *sweep) begin(header measurement.Header) (b beginning, err error) {
 	if s.Resume {
 		if b.files, b.log, b.past, err = s.Output.Reopen(); err != nil {
@@ -180,7 +195,7 @@ func (s *sweep) begin(header measurement.Header) (b beginning, err error) {
 		b.epoch = &measurement.Epoch{FromStep: len(b.past.Complete()), At: at, Started: time.Now().UTC().Format(time.RFC3339)}
 		return b, nil
 	}
-	if b.files, b.log, err = s.Output.Open(); err != nil {
+	if err := s.Output.Check(); err != nil {
 		return b, err
 	}
 	b.clock = clock.NewWall()

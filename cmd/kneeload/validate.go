@@ -75,13 +75,30 @@ func judge(out io.Writer, turns []measurement.Turn, c measurement.Config) error 
 			"TTFT alone says: cold turn 1 %.1f ms, turn 2 %.1f ms (%.0f %%), which %s a prefix cache",
 			ms(coldTTFT), ms(warmTTFT), 100*ms(warmTTFT)/max(.001, ms(coldTTFT)), map[bool]string{true: "looks like", false: "does not look like"}[warmTTFT < coldTTFT/2])
 	}
-	if share := float64(warm.CachedTokens) / float64(cold.PromptTokens); share < .9 {
-		return fmt.Errorf("turn 2 found only %d of the %d tokens of turn 1 in the prefix cache (%.0f %%).\n"+
-			"Is the cache on (SGLang: no --disable-radix-cache; vLLM: --enable-prefix-caching), does one replica get all turns of a call, and does the KV pool hold %d tokens?",
-			warm.CachedTokens, cold.PromptTokens, 100*share, cold.PromptTokens)
+	for i := range turns {
+		if turns[i].CachedTokens > turns[i].PromptTokens {
+			return fmt.Errorf("turn %d: the server reports %d cached tokens of a prompt of %d: its counts cannot be right", turns[i].Turn, turns[i].CachedTokens, turns[i].PromptTokens)
+		}
+		if turns[i].CompletionTokens > max(1, c.OutputTokens) || i == 0 && turns[i].CompletionTokens > 1 {
+			return fmt.Errorf("turn %d: %d tokens came although fewer were asked for: the server does not heed max_tokens", turns[i].Turn, turns[i].CompletionTokens)
+		}
 	}
-	if cold.CachedTokens > cold.PromptTokens/10 {
+	for i, t := range turns[1:] {
+		before := turns[i].PromptTokens
+		if t.PromptTokens < before {
+			return fmt.Errorf("turn %d has %d prompt tokens, fewer than turn %d with %d, although its history is longer: the server's counts cannot be right", t.Turn, t.PromptTokens, turns[i].Turn, before)
+		}
+		if share := float64(t.CachedTokens) / float64(before); share < .9 {
+			return fmt.Errorf("turn %d found only %d of the %d tokens of turn %d in the prefix cache (%.0f %%).\n"+
+				"Is the cache on (SGLang: no --disable-radix-cache; vLLM: --enable-prefix-caching), does one replica get all turns of a call, and does the KV pool hold %d tokens?",
+				t.Turn, t.CachedTokens, before, turns[i].Turn, 100*share, t.PromptTokens)
+		}
+	}
+	if cold.CachedTokens > max(64, cold.PromptTokens/10) { // a chat template may be shared
 		return fmt.Errorf("turn 1 should be cold, but %d of its %d tokens were cached: something else has sent this prompt (a repeated --nonce?)", cold.CachedTokens, cold.PromptTokens)
+	}
+	if buffered(turns[1:]) {
+		fmt.Fprintln(out, "warning: answers came whole, in one read: something on the way buffers the stream (nginx: proxy_buffering off), and gaps between tokens mean nothing")
 	}
 	fmt.Fprintln(out, "OK: turn-2 reused the warm prefix")
 	return nil
@@ -94,4 +111,19 @@ func number(n int) string {
 		return "-"
 	}
 	return fmt.Sprint(n)
+}
+
+// buffered reports whether every answer of several tokens came in one read.
+func buffered(turns []measurement.Turn) bool {
+	whole := 0
+	for _, t := range turns {
+		if t.Events < 5 {
+			continue
+		}
+		if t.LastToken-t.FirstToken > time.Millisecond {
+			return false
+		}
+		whole++
+	}
+	return whole > 0
 }

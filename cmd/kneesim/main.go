@@ -114,7 +114,7 @@ func (s *simulate) Run(ctx context.Context, std cli.Streams) error {
 	var r measurement.Results
 	clk.Run(ctx, func() { r, err = sweep.Run(ctx) })
 	analysis.Summary(std.Out, r)
-	fmt.Fprintf(std.Out, "\nUncalibrated: a model of %s on %s, not a measurement. Files: %s, %s, %s, %s\n", cfg.Model.Name, cfg.GPU.Name, files.Log, files.JSON, files.CSV, files.PNG)
+	fmt.Fprintf(std.Out, "\nUncalibrated: a model of %s on %s, not a measurement. Files: %s\n", cfg.Model.Name, cfg.GPU.Name, files.Written())
 	return err
 }
 

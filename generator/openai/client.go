@@ -19,6 +19,9 @@ const (
 	maxKept  = 256 << 10 // buffers that one huge event or answer blew up are not kept for the next turn
 )
 
+// buffer is what a read goes into, while it is read.
+type buffer [readSize]byte
+
 // Clock tells the time since the start of the run.
 type Clock interface{ Now() time.Duration }
 
@@ -41,6 +44,7 @@ type Client struct {
 	asks    *http.Transport // carries what is no turn
 	conns   *conns          // carry turns
 	readers sync.Pool       // of *reader
+	buffers sync.Pool       // of *buffer
 }
 
 // New returns a client, or says which field of the config is wrong. The caller closes it.
@@ -63,6 +67,7 @@ func New(cfg Config, clk Clock, words Words) (*Client, error) {
 		options: cfg.options(),
 		asks:    transport(cfg),
 		readers: sync.Pool{New: func() any { return new(reader) }},
+		buffers: sync.Pool{New: func() any { return new(buffer) }},
 	}
 	c.conns = newConns(c.asks, clk, base)
 	switch {

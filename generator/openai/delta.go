@@ -1,7 +1,7 @@
 package openai
 
 import (
-	"bytes"
+	"hash/maphash"
 	"math"
 	"strconv"
 	"unicode/utf8"
@@ -58,12 +58,16 @@ type walker struct {
 }
 
 // frame is a token event without its text. The events of a stream seldom differ in anything else, and what stands before and
-// after the text need not be read again.
+// after the text need not be read again. It is known by its hashes: its bytes would have left the CPU's cache since the
+// stream's last event, and to fetch them takes longer than to hash.
 type frame struct {
-	before, after []byte // empty when there is none
+	from, behind  int // bytes before and after the text; 0 when there is no frame
+	before, after uint64
 	usage         usage
 	again         bool // the last event was one too, so that its delta is this one's: it is not written for nothing
 }
+
+var frameSeed = maphash.MakeSeed()
 
 // parse reads an event. When it is not JSON, out is unchanged and the delta worthless.
 func (w *walker) parse(data []byte) error {
@@ -75,9 +79,11 @@ func (w *walker) parse(data []byte) error {
 		return err
 	}
 	if w.texts == 1 && len(w.out) > kept && w.token && !w.whole && !w.failed && w.finish == nil {
-		w.frame.before = append(w.frame.before[:0], data[:w.textFrom]...)
-		w.frame.after = append(w.frame.after[:0], data[w.textTo:]...)
-		w.frame.usage = w.usage
+		w.frame = frame{
+			from: w.textFrom, before: maphash.Bytes(frameSeed, data[:w.textFrom]),
+			behind: len(data) - w.textTo, after: maphash.Bytes(frameSeed, data[w.textTo:]),
+			usage: w.usage,
+		}
 	}
 	return nil
 }
@@ -85,11 +91,14 @@ func (w *walker) parse(data []byte) error {
 // framed reads an event that is the frame around some text without escapes, if it is one.
 func (w *walker) framed(data []byte) bool {
 	f := &w.frame
-	from, to := len(f.before), len(data)-len(f.after)
-	if from == 0 || from >= to || !bytes.Equal(data[:from], f.before) || !bytes.Equal(data[to:], f.after) {
+	from, to := f.from, len(data)-f.behind
+	if from == 0 || from >= to {
 		return false
 	}
 	text := data[from:to]
+	if maphash.Bytes(frameSeed, data[:from]) != f.before || maphash.Bytes(frameSeed, data[to:]) != f.after {
+		return false
+	}
 	if plain(text, 0) < len(text) || !utf8.Valid(text) {
 		return false
 	}

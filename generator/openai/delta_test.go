@@ -281,7 +281,7 @@ func FuzzDelta(f *testing.F) {
 		w := walker{out: []byte("before")}
 		err := w.parse(data)
 		again := walker{out: w.out, frame: w.frame}
-		if errAgain := again.parse(data); err == nil && len(w.frame.before) > 0 && // once more, by its frame
+		if errAgain := again.parse(data); err == nil && w.frame.from > 0 && // once more, by its frame
 			(errAgain != nil || again.token != w.token || again.usage != w.usage || string(again.out) != string(w.out)+string(w.out[len("before"):])) {
 			t.Fatalf("%q: got %q %v %v the second time, %q %v %v the first", data, again.out, again.token, again.usage, w.out, w.token, w.usage)
 		}

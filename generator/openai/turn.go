@@ -59,19 +59,15 @@ func (c *Client) Do(ctx context.Context, req generator.Request) generator.Reply 
 type reader struct {
 	scanner
 	walker
-	buf [readSize]byte
 }
 
 func (r *reader) reset() {
 	r.scanner.reset()
-	out, f := r.out[:0], r.frame
+	out := r.out[:0]
 	if cap(out) > maxKept {
 		out = nil
 	}
-	if cap(f.before)+cap(f.after) > maxKept {
-		f = frame{}
-	}
-	r.walker = walker{out: out, frame: frame{before: f.before[:0], after: f.after[:0]}}
+	r.walker = walker{out: out}
 }
 
 // turn is one request and its answer under way.
@@ -162,18 +158,25 @@ func (t *turn) refused(res *http.Response, o measurement.Outcome, now time.Durat
 
 // read follows the stream to its end.
 func (t *turn) read(ctx context.Context, res *http.Response) {
-	buf := t.reader.buf[:]
 	for {
-		n, err := res.Body.Read(buf)
+		// Reading into nothing waits for the next chunk (where a body is not in chunks, it returns at once). A thousand streams so
+		// need no thousand buffers, and the few that they share stay in the CPU's cache.
+		_, err := res.Body.Read(nil)
+		n, buf := 0, t.buffers.Get().(*buffer)
+		if err == nil {
+			n, err = res.Body.Read(buf[:])
+		}
 		now := t.clk.Now()
+		over := false
 		if n > 0 {
 			t.watch.hears(now)
-			if t.feed(buf[:n], now) {
-				t.leave(res.Body, now)
-				return
-			}
+			over = t.feed(buf[:n], now)
 		}
+		t.buffers.Put(buf)
 		switch {
+		case over:
+			t.leave(res.Body, now)
+			return
 		case err == nil:
 		case err == io.EOF:
 			t.endOfStream(res, now)
@@ -299,8 +302,10 @@ func (t *turn) endOfStream(res *http.Response, now time.Duration) {
 // leave reads what follows a complete answer, normally only the end of the body, so that the connection can be kept.
 func (t *turn) leave(rest io.Reader, now time.Duration) {
 	t.watch.leaveAt(now, now+leaveAfter)
+	buf := t.buffers.Get().(*buffer)
+	defer t.buffers.Put(buf)
 	for n := 0; n < leaveBytes; {
-		k, err := rest.Read(t.reader.buf[:])
+		k, err := rest.Read(buf[:])
 		if err != nil {
 			return
 		}

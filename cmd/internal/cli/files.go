@@ -27,14 +27,43 @@ func (o Output) files() (Files, error) {
 	return Files{Log: base + ".turns.jsonl", JSON: base + ".json", CSV: base + ".csv", PNG: base + ".png"}, nil
 }
 
-// Check says what is wrong with the label.
+// Check refuses a label that cannot be a file's, or one that exists and is not to be replaced.
 func (o Output) Check() error {
-	_, err := o.files()
-	return err
+	f, err := o.files()
+	if err != nil {
+		return err
+	}
+	for _, path := range f.all() {
+		_, err := os.Lstat(path)
+		if err == nil && !o.Overwrite {
+			return Usage("%s exists: a run labelled %q is kept there; choose another --label, or replace it with --overwrite%s", path, o.Label, o.Hint)
+		}
+		if err != nil && !os.IsNotExist(err) {
+			return fmt.Errorf("look for an earlier run: %w", err)
+		}
+	}
+	return nil
 }
 
-// Open makes the files' folder, refuses a label that exists, and opens the turn log.
+func (f Files) all() []string { return []string{f.Log, f.JSON, f.CSV, f.PNG} }
+
+// Written names the files that are there.
+func (f Files) Written() string {
+	var there []string
+	for _, path := range f.all() {
+		if _, err := os.Stat(path); err == nil {
+			there = append(there, path)
+		}
+	}
+	return strings.Join(there, ", ")
+}
+
+// Open makes the files' folder, makes room as far as Check allows it, and opens the turn log, which is this process's alone
+// until it is closed. An earlier run is gone from here on: open only when there is something to write.
 func (o Output) Open() (Files, *os.File, error) {
+	if err := o.Check(); err != nil {
+		return Files{}, nil, err
+	}
 	f, err := o.files()
 	if err != nil {
 		return f, nil, err
@@ -42,23 +71,34 @@ func (o Output) Open() (Files, *os.File, error) {
 	if err := os.MkdirAll(o.Out, 0o777); err != nil {
 		return f, nil, fmt.Errorf("make the folder of the results: %w", err)
 	}
-	for _, path := range []string{f.Log, f.JSON, f.CSV, f.PNG} {
-		_, err := os.Lstat(path)
-		if err == nil && !o.Overwrite {
-			return f, nil, Usage("%s exists: a run labelled %q is kept there; choose another --label, or replace it with --overwrite%s", path, o.Label, o.Hint)
-		}
-		if err == nil {
-			err = os.Remove(path)
-		}
-		if err != nil && !os.IsNotExist(err) {
-			return f, nil, fmt.Errorf("make room for the run: %w", err)
+	log, err := o.openLocked(f.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND)
+	if err != nil {
+		return f, nil, err
+	}
+	err = log.Truncate(0)
+	for _, path := range f.all()[1:] {
+		if e := os.Remove(path); err == nil && !os.IsNotExist(e) {
+			err = e
 		}
 	}
-	log, err := os.OpenFile(f.Log, os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o666)
 	if err != nil {
-		return f, nil, fmt.Errorf("open the turn log: %w", err)
+		log.Close()
+		return f, nil, fmt.Errorf("make room for the run: %w", err)
 	}
 	return f, log, nil
+}
+
+// openLocked opens a turn log for this process alone.
+func (o Output) openLocked(path string, how int) (*os.File, error) {
+	log, err := os.OpenFile(path, how, 0o666)
+	if err != nil {
+		return nil, fmt.Errorf("open the turn log: %w", err)
+	}
+	if err := lock(log); err != nil {
+		log.Close()
+		return nil, fmt.Errorf("%s is being written: a run labelled %q is in progress", path, o.Label)
+	}
+	return log, nil
 }
 
 // Reopen reads the log of a run that was cut and opens it for more. What is in it stays as it is; a torn last line is closed.
@@ -67,16 +107,17 @@ func (o Output) Reopen() (Files, *os.File, measurement.Log, error) {
 	if err != nil {
 		return f, nil, measurement.Log{}, err
 	}
+	if _, err := os.Stat(f.Log); errors.Is(err, os.ErrNotExist) {
+		return f, nil, measurement.Log{}, Usage("--resume: there is no %s to go on with", f.Log)
+	}
+	log, err := o.openLocked(f.Log, os.O_RDWR|os.O_APPEND)
+	if err != nil {
+		return f, nil, measurement.Log{}, err
+	}
 	past, err := measurement.OpenLog(f.Log)
-	if errors.Is(err, os.ErrNotExist) {
-		return f, nil, past, Usage("--resume: there is no %s to go on with", f.Log)
-	}
 	if err != nil {
+		log.Close()
 		return f, nil, past, err
-	}
-	log, err := os.OpenFile(f.Log, os.O_RDWR|os.O_APPEND, 0o666)
-	if err != nil {
-		return f, nil, past, fmt.Errorf("open the turn log: %w", err)
 	}
 	last := make([]byte, 1)
 	size, err := log.Seek(0, io.SeekEnd)
@@ -139,6 +180,3 @@ func (f Files) Finish() (measurement.Results, error) {
 	}
 	return r, nil
 }
-
-// RemoveLog takes back the turn log of a run that never began, so that its label stays free.
-func (f Files) RemoveLog() { _ = os.Remove(f.Log) }

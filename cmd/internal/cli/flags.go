@@ -87,8 +87,8 @@ func (r *Rates) Decode(ctx *kong.DecodeContext) error {
 	*r = nil
 	for _, field := range strings.Split(text, ",") {
 		v, err := strconv.ParseFloat(strings.TrimSpace(field), 64)
-		if err != nil || v <= 0 || v > 1e6 {
-			return fmt.Errorf("%q in %q cannot be a rate: give calls per second, more than 0, such as 0.2,0.5,1", field, text)
+		if err != nil || !(v >= 1e-6 && v <= 1e6) { // NaN is neither
+			return fmt.Errorf("%q in %q cannot be a rate: give calls per second, from 1e-6 to 1e6, such as 0.2,0.5,1", field, text)
 		}
 		*r = append(*r, v)
 	}
@@ -123,7 +123,7 @@ func ParseSLO(text string) (SLO, error) {
 		fields := strings.Split(strings.TrimSpace(part), ":")
 		if len(fields) == 3 {
 			p, err := strconv.ParseFloat(strings.TrimPrefix(strings.ToLower(fields[1]), "p"), 64)
-			if err != nil || p <= 0 || p >= 100 {
+			if err != nil || !(p > 0 && p < 100) {
 				return nil, fmt.Errorf("%q in %q is no percentile, such as p95", fields[1], text)
 			}
 			o.Metric, o.Quantile = strings.ToLower(fields[0]), p/100
@@ -171,7 +171,7 @@ type Workload struct {
 	SLO                *SLO     `help:"What must hold: a limit for P95 TTFT, or a list such as ttft:p95:300ms,itl:p95:40ms." placeholder:"300ms" group:"steps"`
 	Warmup             *Seconds `help:"Load before a step's window; by default a call's lifetime." placeholder:"28s" group:"steps"`
 	StepDuration       *Seconds `help:"Measured window of a step, at least." placeholder:"90s" group:"steps"`
-	MinTurns           *int     `help:"Measured turns that a window waits for; fewer than 60 can never bound a P95, and near the knee, where turns wait for one another, it takes many times that." placeholder:"60" group:"steps"`
+	MinTurns           *int     `help:"Measured turns that a window waits for; the interval of a P95 has no upper end below 73, and near the knee, where turns wait for one another, below many times that." placeholder:"60" group:"steps"`
 	MaxStepDuration    *Seconds `help:"Measured window of a step, at most, when --min-turns are slow to come." placeholder:"20m" group:"steps"`
 	Drain              *Seconds `help:"Longest wait after a window for calls in progress; by default 60s, or ten times the SLO if that is more." placeholder:"60s" group:"steps"`
 	MaxConcurrentCalls *int     `help:"Calls beyond it are held back, and the step is flagged." placeholder:"400" group:"steps"`
@@ -261,6 +261,16 @@ func (w *Workload) Config() (measurement.Config, error) {
 	} else if w.Arrivals != "poisson" {
 		c.Arrivals = w.Arrivals
 	}
+	if c.Arrivals != "" && recorded(c.Arrivals) {
+		if w.Rates != nil {
+			return c, fmt.Errorf("--arrivals %s has a rate of its own: leave --rates out", w.Arrivals)
+		}
+		rate, err := meanRate(c.Arrivals)
+		if err != nil {
+			return c, fmt.Errorf("--arrivals: %w", err)
+		}
+		c.Rates = []float64{rate}
+	}
 	c.Transcripts = filepath.Base(w.Transcripts)
 	if w.Transcripts == "" {
 		c.Transcripts = ""
@@ -320,14 +330,36 @@ func (w *Workload) Generator(c measurement.Config, nonce uint64) (generator.Conf
 		return g, nil
 	}
 	g.Process, err = workload.ParseProcess(c.Arrivals)
-	if _, statErr := os.Stat(c.Arrivals); err != nil && statErr == nil {
+	if err != nil && recorded(c.Arrivals) {
 		g.Process.Kind = "recorded"
 		g.Process.Recorded, err = readFile(c.Arrivals, workload.ReadInstants)
+	}
+	if err == nil && g.Process.Over > g.Warmup {
+		err = fmt.Errorf("%s is longer than the warm-up of %v, so that the window would begin below the rate it is to measure", c.Arrivals, g.Warmup)
 	}
 	if err != nil {
 		return g, fmt.Errorf("--arrivals: %w", err)
 	}
 	return g, nil
+}
+
+// recorded reports whether --arrivals names a file.
+func recorded(arrivals string) bool {
+	_, err := os.Stat(arrivals)
+	return err == nil
+}
+
+// meanRate is that of the instants in a file, in calls/s, to three digits.
+func meanRate(path string) (float64, error) {
+	all, err := readFile(path, workload.ReadInstants)
+	if err != nil {
+		return 0, err
+	}
+	span := all[len(all)-1].At.Seconds()
+	if len(all) < 2 || span <= 0 {
+		return 0, fmt.Errorf("%s: one instant makes no rate", path)
+	}
+	return strconv.ParseFloat(strconv.FormatFloat(float64(len(all))/span, 'g', 3, 64), 64)
 }
 
 func readFile[T any](path string, read func(io.Reader, string) (T, error)) (T, error) {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -129,4 +130,42 @@ func TestResumeRefusesAnotherRun(t *testing.T) {
 	if _, _, _, err := (Output{Label: "y", Out: dir}).Reopen(); err == nil || Code(err) != Misuse {
 		t.Errorf("a label that is not there: %v", err)
 	}
+}
+
+// A log that can no longer be written stops the run: what is not kept need not be asked of the server.
+func TestFullDiskStopsTheRun(t *testing.T) {
+	w := Workload{Calls: Calls{Preset: "demo", Seed: 4}, Rates: Rates{2, 4, 6}}
+	c, err := w.Config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	gen, err := w.Generator(c, 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, _ := engine.ModelByName("demo")
+	g, _ := engine.GPUByName("demo")
+	eng, err := engine.New(engine.Config{Model: m, GPU: g})
+	if err != nil {
+		t.Fatal(err)
+	}
+	clk, to := simulation.NewRun(eng, gen.Script.Lexicon, generator.Limits{})
+	s := Sweep{Flags: &w, Header: measurement.Header{Label: "x", Config: c}, Generator: gen, Endpoint: to, Clock: clk, Log: &disk{room: 20_000},
+		Files: Files{Log: filepath.Join(t.TempDir(), "none")}}
+	clk.Run(t.Context(), func() { _, err = s.Run(t.Context()) })
+	if err == nil || !strings.Contains(err.Error(), "no space left") {
+		t.Errorf("got %v", err)
+	}
+	if clk.Now() > 40*time.Second { // three steps take longer
+		t.Errorf("the load went on until %v", clk.Now())
+	}
+}
+
+type disk struct{ room int }
+
+func (d *disk) Write(p []byte) (int, error) {
+	if d.room -= len(p); d.room < 0 {
+		return 0, syscall.ENOSPC
+	}
+	return len(p), nil
 }

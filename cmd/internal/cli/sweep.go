@@ -47,11 +47,14 @@ func (s *Sweep) Run(ctx context.Context) (measurement.Results, error) {
 	}
 	s.Progress.skip(len(done))
 	s.Progress.begin(s.Clock, s.Header.Config)
+	ctx, cancel := s.Clock.WithCancelCause(ctx)
+	defer cancel(nil)
+	keep.broken = func(err error) { cancel(err) } // what is not kept need not be measured
 	err := generator.Sweep(ctx, s.Clock, s.Endpoint, generator.Observers{keep, s.Progress}, s.Generator, done, s.plan(keep))
 	s.Progress.end()
 	log.Flush()
 	if logErr := log.Err(); logErr != nil {
-		err = errors.Join(err, fmt.Errorf("write the turn log: %w", logErr))
+		err = fmt.Errorf("write the turn log: %w; the run was stopped", logErr)
 	}
 	r, fileErr := s.Files.Finish()
 	return r, errors.Join(err, fileErr)
@@ -86,6 +89,7 @@ type collector struct {
 	config   measurement.Config
 	sample   func(step int) []measurement.EngineSample
 	progress *Progress
+	broken   func(error) // told when the log cannot be written
 
 	mu      sync.Mutex
 	turns   []measurement.Turn // of the running step
@@ -95,6 +99,7 @@ type collector struct {
 
 func (c *collector) StepBegin(s measurement.Step) {
 	c.log.StepBegin(s)
+	c.checkLog()
 	c.mu.Lock()
 	c.turns = nil
 	c.mu.Unlock()
@@ -112,11 +117,19 @@ func (c *collector) Turn(t measurement.Turn) {
 	c.mu.Unlock()
 	if flush {
 		c.log.Flush()
+		c.checkLog()
+	}
+}
+
+func (c *collector) checkLog() {
+	if err := c.log.Err(); err != nil {
+		c.broken(err)
 	}
 }
 
 func (c *collector) StepEnd(s measurement.Step) {
 	c.log.StepEnd(s)
+	c.checkLog()
 	if c.sample != nil {
 		for _, x := range c.sample(s.Step) {
 			c.log.Sample(x)
