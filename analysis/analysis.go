@@ -6,6 +6,7 @@ package analysis
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"kneefinder/measurement"
 )
@@ -21,6 +22,9 @@ func Analyze(log measurement.Log) measurement.Results {
 	turns := byStep(log.Turns)
 	for _, s := range log.Steps {
 		step, warnings := analyzeStep(log.Header.Config, s, turns[s.Step])
+		if log.Header.Shard != "" { // whose part of λ is no sign of anything
+			step.Flags = slices.DeleteFunc(step.Flags, func(f string) bool { return f == measurement.FlagOffRate })
+		}
 		r.Steps = append(r.Steps, step)
 		r.Warnings = append(r.Warnings, warnings...)
 	}

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -21,7 +23,7 @@ import (
 var update = flag.Bool("update", false, "rewrite the golden files")
 
 // runs are what pictures and texts are made of: ordinary, censored with an undecided step, all passing, alone without cache
-// figures, a closed loop, and nothing at all.
+// figures, a closed loop, nothing at all, cut after a step that fails below one that passes, and failing by another objective.
 func runs() []measurement.Results {
 	l40s := pool("L40S", .85, .05, .1, .2, .3, .5, .7, .8, .9, 1.1, 1.5)
 	h100 := pool("H100", 1.9, .02, .05, .1, .2, .5, 1, 1.5, 2, 2.5)
@@ -45,8 +47,18 @@ func runs() []measurement.Results {
 		s.LiveMean, s.LiveMax, s.InFlightEnd = s.Rate-.1, int(s.Rate), s.InFlightStart
 	}
 	empty := measurement.Log{Header: measurement.Header{Label: "empty", Config: testConfig()}, Warnings: []string{"empty.turns.jsonl:7: the last line is torn"}}
+	cut := pool("cut", 1.05, .4, .6, .7, .8, .9, 1.1)
+	for i := range cut.Turns {
+		if t := &cut.Turns[i]; t.Step == 2 && t.Turn > 1 {
+			t.FirstToken += 400 * time.Millisecond
+		}
+	}
+	cut.Steps[5].WindowEnd, cut.Steps[5].DrainEnd, cut.Steps[5].ITL = measurement.Never, measurement.Never, nil
+	cut.Steps[3].ArrivedCalls -= 12
+	decode := pool("decode", 1, .2, .3, .4, .5, .6, .7, .8)
+	decode.Header.Config.SLO = append(decode.Header.Config.SLO, measurement.Objective{Metric: "itl", Quantile: .95, LimitMS: 30})
 	var rs []measurement.Results
-	for _, l := range []measurement.Log{l40s, h100, censored, passing, one, loop, empty} {
+	for _, l := range []measurement.Log{l40s, h100, censored, passing, one, loop, empty, cut, decode} {
 		rs = append(rs, Analyze(l))
 	}
 	return rs
@@ -79,7 +91,19 @@ func TestSummary(t *testing.T) {
 	CompareSummary(&b, rs[:5])
 	b.WriteString("\n")
 	CompareSummary(&b, []measurement.Results{rs[0], rs[5], rs[6]})
+	b.WriteString("\n")
+	longer := rs[7]
+	longer.Label, longer.Config.StepSeconds, longer.Config.MinTurns = "longer", 300, 250
+	CompareSummary(&b, []measurement.Results{rs[0], rs[1], longer})
 	golden(t, "summary.txt", b.Bytes())
+	if s := b.String(); strings.Contains(s, "- ms") || strings.Contains(s, "NaN") || strings.Contains(s, "Inf") {
+		t.Error("an empty figure is printed")
+	}
+	for line := range strings.Lines(b.String()) {
+		if n := utf8.RuneCountInString(strings.TrimSpace(line)); n > tableWidth {
+			t.Errorf("%d characters wide, want %d at most: %s", n, tableWidth, line)
+		}
+	}
 }
 
 // TestCharts draws every kind of run; KNEE_PICTURES names a folder to keep the pictures in, to look at them.
@@ -105,12 +129,15 @@ func TestCharts(t *testing.T) {
 		}
 	}
 	for i, r := range rs {
-		if os.Getenv("KNEE_PICTURES") == "" && i%2 == 1 && i != 5 {
+		if os.Getenv("KNEE_PICTURES") == "" && (i == 1 || i == 3) {
 			continue // nothing in it that the others do not show; drawing is slow
 		}
 		look(r.Label, func(w io.Writer) error { return Chart(w, r) })
 	}
-	look("compare", func(w io.Writer) error { return ChartCompare(w, rs[1:4]) })
+	look("compare-cut", func(w io.Writer) error { return ChartCompare(w, []measurement.Results{rs[2], rs[7], rs[8]}) })
+	if os.Getenv("KNEE_PICTURES") != "" {
+		look("compare", func(w io.Writer) error { return ChartCompare(w, rs[1:4]) })
+	}
 	look("compare-all", func(w io.Writer) error { return ChartCompare(w, slices.Concat(rs[:5], rs[6:])) })
 	var a, b bytes.Buffer
 	if err := errors.Join(Chart(&a, rs[0]), Chart(&b, rs[0])); err != nil || !bytes.Equal(a.Bytes(), b.Bytes()) {

@@ -5,6 +5,7 @@ import (
 	"image/color"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -20,29 +21,13 @@ import (
 )
 
 // Chart draws a run as a PNG: P95 TTFT over the load on log axes with its interval and the SLO, the cache hit rate below it,
-// and the SLO knee and the curvature knee through both.
+// and the SLO knee and the curvature knee through both. Where another objective decides, its curve and limit are drawn too.
 func Chart(w io.Writer, r measurement.Results) error {
 	u := unitOf(r.Config)
-	top, bottom := panels(2, r)
 	steps := byRate(r.Steps)
-	curve := waits(steps, colorData)
-	curve.tags = 2
-	top.Add(curve)
-	if len(curve.steps) == 0 {
-		top.Add(&notice{"no step has measured turns"})
-	}
-	legend := curve.legend()
-	var names []plot.Plotter // drawn last
-	for _, l := range limits([]measurement.Results{r}) {
-		top.Add(&level{l, colorSLO})
-		names = append(names, &levelTag{level{l, colorSLO}})
-	}
-	hits, known := hitCurve(steps, colorData, draw.CircleGlyph{})
-	bottom.Add(hits...)
-	if !known && len(curve.steps) > 0 {
-		bottom.Add(&notice{"the server did not say how many tokens were cached"})
-	}
-	row, at := 0, map[float64]int{}
+	decides := decider(r)
+	other := decides.curve(steps)
+	var marks []mark
 	for _, k := range []struct {
 		name  string
 		knee  measurement.Knee
@@ -55,20 +40,116 @@ func Chart(w io.Writer, r measurement.Results) error {
 		if k.knee.Estimate != nil {
 			label += fmt.Sprintf(" (interpolated %.3g)", *k.knee.Estimate)
 		}
-		m := mark{*k.knee.Rate, row, k.color, at[*k.knee.Rate]}
-		top.Add(&m)
-		bottom.Add(&m)
-		names = append(names, &tag{m, label})
-		row++
-		at[*k.knee.Rate]++
+		marks = append(marks, mark{*k.knee.Rate, k.color, label})
 	}
-	top.Add(names...)
+	top, bottom := panels(2, other.values(), r)
+	curve := waits(steps, colorData)
+	curve.tags = 2
+	l := &layout{marks: marks, curves: []*ttftCurve{curve}, other: other}
+	legend := curve.legend()
+	for _, limit := range limits([]measurement.Results{r}) {
+		l.levels = append(l.levels, level{limit, "SLO", colorSLO})
+	}
+	if other != nil {
+		l.levels = append(l.levels, level{other.objective.LimitMS, objectiveName(other.objective) + " at most", colorOther})
+		legend = append(legend, entry{objectiveName(other.objective) + decides.says, other})
+	}
+	l.addTo(top, bottom)
+	if len(curve.steps) == 0 {
+		top.Add(&notice{"no step has measured turns"})
+	}
+	hits, known := hitCurve(steps, colorData, draw.CircleGlyph{})
+	bottom.Add(hits...)
+	if !known && len(curve.steps) > 0 {
+		bottom.Add(&notice{"the server did not say how many tokens were cached"})
+	}
 	head := []string{title(r), "SLO knee: " + kneeHead(u, r.Knees.SLO) + "  Curvature knee: " + kneeHead(u, r.Knees.Curvature)}
-	return render(w, head, u.axis(), legend, top, bottom)
+	return render(w, append(head, notes(r, decides)...), u.axis(), legend, top, bottom)
 }
 
-// ChartCompare draws the same for several runs in one picture, a colour each, with their SLO knees. Open and closed loops have
-// no axis in common and are refused.
+// notes are what a reader of the picture must know of its points, in short sentences.
+func notes(r measurement.Results, d decision) []string {
+	u := unitOf(r.Config)
+	var out, undecided, off []string
+	if cut := cutShort(r); cut != "" {
+		out = append(out, cut)
+	}
+	if d.note != "" {
+		out = append(out, d.note)
+	}
+	for _, s := range byRate(r.Steps) {
+		if s.Verdict == measurement.Undecided && !incomplete(s) {
+			undecided = append(undecided, withReason(u.of(s.Rate), s))
+		}
+		if slices.Contains(s.Flags, measurement.FlagOffRate) && s.ArrivedRate != nil {
+			off = append(off, fmt.Sprintf("%.3g for %s", *s.ArrivedRate, rate(s.Rate)))
+		}
+	}
+	if len(undecided) > 0 {
+		out = append(out, fmt.Sprintf("Undecided: %s.", strings.Join(undecided, ", ")))
+	}
+	if len(off) > 0 {
+		out = append(out, fmt.Sprintf("λ that came, where it is off by more than a tenth: %s calls/s.", strings.Join(off, ", ")))
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	return []string{strings.Join(out, " ")}
+}
+
+// decision is what a run's first failing step failed by, where that is not P95 TTFT.
+type decision struct {
+	objective *measurement.Objective // nil when P95 TTFT or the errors decide
+	says      string
+	note      string
+}
+
+// decider looks at the first failing step. When none fails and no P95 of TTFT is asked for, the first objective decides.
+func decider(r measurement.Results) decision {
+	u := unitOf(r.Config)
+	p95 := func(o measurement.Objective) bool { return o.Metric == "ttft" && o.Quantile == .95 }
+	for _, s := range judged(byRate(r.Steps), r.Config.SLO) {
+		if s.Verdict != measurement.Fail {
+			continue
+		}
+		var missed []measurement.Objective
+		for _, o := range r.Config.SLO {
+			if figureOf(&s, o) > o.LimitMS {
+				missed = append(missed, o)
+			}
+		}
+		switch {
+		case slices.ContainsFunc(missed, p95):
+			return decision{}
+		case len(missed) > 0:
+			return decision{&missed[0], ", which decides", fmt.Sprintf("The first step to fail, %s, fails by %s.", u.of(s.Rate), objectiveName(missed[0]))}
+		case s.ErrorRate != nil && *s.ErrorRate >= maxErrorRate:
+			return decision{note: fmt.Sprintf("The first step to fail, %s, fails by its errors: %.2g %% of turns.", u.of(s.Rate), 100**s.ErrorRate)}
+		}
+		return decision{}
+	}
+	if len(r.Config.SLO) > 0 && !slices.ContainsFunc(r.Config.SLO, p95) {
+		return decision{objective: &r.Config.SLO[0]}
+	}
+	return decision{}
+}
+
+// curve is that of the objective which decides; nil when that is not drawn by itself.
+func (d decision) curve(steps []measurement.StepResult) *otherCurve {
+	if d.objective == nil {
+		return nil
+	}
+	c := &otherCurve{objective: *d.objective}
+	for _, s := range whole(steps) {
+		if y := figureOf(&s, *d.objective); s.Rate > 0 && y > 0 && !math.IsInf(y, 1) {
+			c.xy = append(c.xy, plotter.XY{X: s.Rate, Y: y})
+		}
+	}
+	return c
+}
+
+// ChartCompare draws the same for several runs in one picture, a colour and a shape each, with their SLO knees. Open and closed
+// loops have no axis in common and are refused.
 func ChartCompare(w io.Writer, rs []measurement.Results) error {
 	if len(rs) == 0 {
 		return fmt.Errorf("draw chart: no results")
@@ -81,42 +162,48 @@ func ChartCompare(w io.Writer, rs []measurement.Results) error {
 	if rows > maxNames {
 		rows = 0
 	}
-	top, bottom := panels(rows, rs...)
-	var names []plot.Plotter // drawn last
-	var legend []entry
-	known, censored, at := false, false, map[float64]int{}
+	top, bottom := panels(rows, nil, rs...)
+	l := &layout{}
 	for _, limit := range limits(rs) {
-		top.Add(&level{limit, colorSLO})
-		names = append(names, &levelTag{level{limit, colorSLO}})
+		l.levels = append(l.levels, level{limit, "SLO", colorSLO})
 	}
+	var legend []entry
+	var hits []plot.Plotter
+	var all []measurement.StepResult
+	known := false
 	for i, r := range rs {
-		col, glyph := palette[i%len(palette)], glyphs[i%len(glyphs)]
 		steps := byRate(r.Steps)
-		line := waits(steps, col)
-		line.glyph = glyph
-		line.tags, line.bounded = rows, true
-		top.Add(line)
-		hits, ok := hitCurve(steps, col, glyph)
-		bottom.Add(hits...)
-		known = known || ok
+		line := waits(steps, palette[i%len(palette)])
+		line.glyph, line.tags = glyphs[i%len(glyphs)], rows
+		l.curves = append(l.curves, line)
+		all = append(all, line.steps...)
+		h, ok := hitCurve(steps, line.color, line.glyph)
+		hits, known = append(hits, h...), known || ok
 		k := r.Knees.SLO
 		k.CI95 = [2]*float64{} // the summary has room for it
-		legend = append(legend, entry{fmt.Sprintf("%s (%s): SLO knee %s", r.Label, fidelity(r), strings.TrimSuffix(kneeHead(u, k), ".")), line})
-		if k.Status == measurement.Found && k.Rate != nil {
-			m := mark{*k.Rate, i, col, at[*k.Rate]}
-			at[*k.Rate]++
-			top.Add(&m)
-			bottom.Add(&m)
-			if rows > 0 {
-				names = append(names, &tag{m, r.Label + " " + u.of(*k.Rate)})
-			}
+		label := fmt.Sprintf("%s (%s): SLO knee %s", r.Label, fidelity(r), strings.TrimSuffix(kneeHead(u, k), "."))
+		if d := decider(r); d.objective != nil {
+			label += ", by " + objectiveName(*d.objective)
+		} else if d.note != "" {
+			label += ", by errors"
 		}
-		censored = censored || line.censored()
+		if cutShort(r) != "" {
+			label += ", cut"
+		}
+		legend = append(legend, entry{label, line})
+		if k.Status == measurement.Found && k.Rate != nil {
+			m := mark{x: *k.Rate, color: line.color}
+			if rows > 0 {
+				m.label = r.Label + " " + u.of(*k.Rate)
+			}
+			l.marks = append(l.marks, m)
+		}
 	}
-	top.Add(names...)
-	if censored {
-		legend = append(legend, noP95(colorGrey))
-	}
+	l.addTo(top, bottom)
+	bottom.Add(hits...)
+	grey := waits(all, colorGrey)
+	grey.glyph = draw.CircleGlyph{}
+	legend = append(legend, grey.legend()...)
 	if !known {
 		bottom.Add(&notice{"no server said how many tokens were cached"})
 	}
@@ -137,6 +224,7 @@ var (
 	colorBad     = color.RGBA{0xd5, 0x5e, 0x00, 0xff}
 	colorSLO     = color.RGBA{0xc0, 0x20, 0x20, 0xff}
 	colorSLOKnee = color.RGBA{0x00, 0x7a, 0x5a, 0xff}
+	colorOther   = color.RGBA{0x8a, 0x5a, 0x00, 0xff}
 	colorElbow   = color.RGBA{0x99, 0x4f, 0x88, 0xff}
 	colorGrid    = color.RGBA{0xe4, 0xe4, 0xe4, 0xff}
 	colorGrey    = color.RGBA{0x55, 0x55, 0x55, 0xff}
@@ -190,9 +278,12 @@ func limits(rs []measurement.Results) []float64 {
 	return out
 }
 
-// panels returns the two empty plots, scaled to hold all runs and so many knees' names above the data.
-func panels(names int, rs ...measurement.Results) (top, bottom *plot.Plot) {
+// panels returns the two empty plots, scaled to hold all runs, the values beside, and so many knees' names above the data.
+func panels(names int, beside []float64, rs ...measurement.Results) (top, bottom *plot.Plot) {
 	x0, x1, y0, y1 := math.Inf(1), 0., math.Inf(1), 0.
+	for _, y := range beside {
+		y0, y1 = min(y0, y), max(y1, y)
+	}
 	for _, r := range rs {
 		for _, x := range measuredRates(r) {
 			x0, x1 = min(x0, x), max(x1, x)
@@ -224,8 +315,8 @@ func panels(names int, rs ...measurement.Results) (top, bottom *plot.Plot) {
 	y0, y1 = y0/math.Pow(span, .08), y0*math.Pow(span, 1/(1-head))
 
 	top, bottom = newPanel(x0, x1), newPanel(x0, x1)
-	top.Y.Scale, top.Y.Tick.Marker = plot.LogScale{}, logTicks{}
 	top.Y.Min, top.Y.Max = y0, y1
+	top.Y.Scale, top.Y.Tick.Marker = plot.LogScale{}, logTicks{seconds: inSeconds(top)}
 	top.X.Tick.Marker = logTicks{bare: true}
 	bottom.Y.Min, bottom.Y.Max = 0, 104
 	bottom.Y.Tick.Marker = plot.ConstantTicks{{Value: 0, Label: "0"}, {Value: 25, Label: "25"}, {Value: 50, Label: "50"}, {Value: 75, Label: "75"}, {Value: 100, Label: "100"}}
@@ -250,7 +341,21 @@ func newPanel(x0, x1 float64) *plot.Plot {
 }
 
 // logTicks labels 1, 2 and 5 of every decade, more of them where the axis spans little, fewer where it spans much.
-type logTicks struct{ bare bool }
+type logTicks struct {
+	bare    bool
+	seconds bool // the values are milliseconds, the labels seconds
+}
+
+// inSeconds reports whether a panel of milliseconds reads better in seconds.
+func inSeconds(p *plot.Plot) bool { return p.Y.Max > 10_000 }
+
+// onAxis writes milliseconds in the unit of a panel's axis.
+func onAxis(p *plot.Plot, v float64) string {
+	if inSeconds(p) {
+		return fmt.Sprintf("%.3g s", v/1000)
+	}
+	return ms(v)
+}
 
 // Ticks returns the ticks between two values.
 func (l logTicks) Ticks(lo, hi float64) []plot.Tick {
@@ -260,7 +365,11 @@ func (l logTicks) Ticks(lo, hi float64) []plot.Tick {
 			for _, m := range mantissas {
 				v, err := strconv.ParseFloat(fmt.Sprintf("%ge%d", m, int(e)), 64)
 				if err == nil && v >= lo && v <= hi {
-					out = append(out, plot.Tick{Value: v, Label: grouped(strconv.FormatFloat(v, 'f', -1, 64))})
+					shown := v
+					if l.seconds {
+						shown /= 1000
+					}
+					out = append(out, plot.Tick{Value: v, Label: grouped(strconv.FormatFloat(shown, 'f', -1, 64))})
 				}
 			}
 		}
@@ -313,10 +422,17 @@ func render(w io.Writer, head []string, load string, legend []entry, top, bottom
 		if i == 0 {
 			s = style(vg.Points(14), color.Black)
 		}
-		s = fit(s, line, c.Max.X-c.Min.X)
-		s.YAlign = text.YTop
-		c.FillText(s, vg.Point{X: c.Min.X, Y: c.Max.Y}, line)
-		c.Max.Y -= s.Height(line) + vg.Points(5)
+		lines := []string{line}
+		if i > 1 {
+			s = style(vg.Points(10.5), colorGrey)
+			lines = wrapped(s, line, c.Max.X-c.Min.X)
+		}
+		for _, line := range lines {
+			s := fit(s, line, c.Max.X-c.Min.X)
+			s.YAlign = text.YTop
+			c.FillText(s, vg.Point{X: c.Min.X, Y: c.Max.Y}, line)
+			c.Max.Y -= s.Height(line) + vg.Points(5)
+		}
 	}
 	c.Max.Y = drawLegend(c, legend) - vg.Points(9)
 
@@ -338,11 +454,28 @@ func render(w io.Writer, head []string, load string, legend []entry, top, bottom
 	c.FillText(name, vg.Point{X: data.Center().X, Y: c.Min.Y}, load)
 	name.Rotation, name.YAlign = math.Pi/2, text.YTop
 	c.FillText(name, vg.Point{X: c.Min.X, Y: data.Center().Y}, "cache hit rate, %")
-	c.FillText(name, vg.Point{X: c.Min.X, Y: upper.Center().Y}, "P95 TTFT, ms")
+	wait := "P95 TTFT, ms"
+	if inSeconds(top) {
+		wait = "P95 TTFT, s"
+	}
+	c.FillText(name, vg.Point{X: c.Min.X, Y: upper.Center().Y}, wait)
 	if _, err := (vgimg.PngCanvas{Canvas: img}).WriteTo(w); err != nil {
 		return fmt.Errorf("write chart: %w", err)
 	}
 	return nil
+}
+
+// wrapped breaks a text into lines no wider than so much.
+func wrapped(s text.Style, label string, width vg.Length) []string {
+	var lines []string
+	line := ""
+	for _, word := range strings.Fields(label) {
+		if line != "" && s.Width(line+" "+word) > width {
+			lines, line = append(lines, line), ""
+		}
+		line = strings.TrimPrefix(line+" "+word, " ")
+	}
+	return append(lines, line)
 }
 
 // fit makes a text smaller until it is no wider than so much.

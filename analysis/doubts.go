@@ -24,9 +24,12 @@ func doubts(log measurement.Log, r measurement.Results) []string {
 			out = append(out, sentence)
 		}
 	}
+	add(cutShort(r))
 	if s := log.Header.Shard; s != "" {
 		add(fmt.Sprintf("This is shard %s of a run: it holds only its own calls, and their rate is not the one asked. kneeanalyze merge joins the shards.", s))
 	}
+	add(unsteady(r))
+	add(rateThatCame(r))
 	add(notCertified(r.Arrivals))
 	add(bufferedStream(r))
 	add(coldCache(r))
@@ -34,6 +37,82 @@ func doubts(log measurement.Log, r measurement.Results) []string {
 	add(dialed(r))
 	add(shortOutput(r))
 	return out
+}
+
+// cutShort says which steps did not end; "" when all did.
+func cutShort(r measurement.Results) string {
+	var at []string
+	last := false
+	for i, s := range r.Steps {
+		if incomplete(s) {
+			at, last = append(at, asked(unitOf(r.Config), s.Rate)), i == len(r.Steps)-1
+		}
+	}
+	switch {
+	case len(at) == 0:
+		return ""
+	case len(at) == 1 && last:
+		return fmt.Sprintf("The run was cut: its last step, %s, did not end and counts for nothing.", at[0])
+	case len(at) == 1:
+		return fmt.Sprintf("The run was cut: its step of %s did not end and counts for nothing.", at[0])
+	}
+	return fmt.Sprintf("The run was cut: its steps of %s did not end and count for nothing.", strings.Join(at, ", "))
+}
+
+// asked names a load as the λ that it is, if it is one.
+func asked(u unit, load float64) string {
+	if u == perSecond {
+		return "λ " + u.of(load)
+	}
+	return u.of(load)
+}
+
+// unsteady names steps that fail below one that passes.
+func unsteady(r measurement.Results) string {
+	steps := judged(byRate(r.Steps), r.Config.SLO)
+	top := -1
+	for i, s := range steps {
+		if s.Verdict == measurement.Pass {
+			top = i
+		}
+	}
+	var fail, pass []string
+	for _, s := range steps[:top+1] {
+		switch {
+		case s.Verdict == measurement.Fail:
+			fail = append(fail, rate(s.Rate))
+		case s.Verdict == measurement.Pass && len(fail) > 0:
+			pass = append(pass, rate(s.Rate))
+		}
+	}
+	if len(fail) == 0 {
+		return ""
+	}
+	fail, pass = slices.Compact(fail), slices.Compact(pass)
+	fails, passes := "fails", "passes"
+	if len(fail) > 1 {
+		fails = "fail"
+	}
+	if len(pass) > 1 {
+		passes = "pass"
+	}
+	return fmt.Sprintf("%s %s %s but %s %s: the steps are too short or the server is unsteady; measure longer (--min-turns) around there.",
+		strings.Join(fail, ", "), unitOf(r.Config), fails, strings.Join(pass, ", "), passes)
+}
+
+// rateThatCame names steps whose λ was another one than asked.
+func rateThatCame(r measurement.Results) string {
+	var off []string
+	for _, s := range byRate(r.Steps) {
+		if slices.Contains(s.Flags, measurement.FlagOffRate) && s.ArrivedRate != nil {
+			off = append(off, fmt.Sprintf("%.3g for %s", *s.ArrivedRate, rate(s.Rate)))
+		}
+	}
+	if len(off) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("The λ that came differs from the λ asked by more than a tenth: %s calls/s. Few arrivals make it so: measure longer (--min-turns) for a λ nearer to the one asked. The x of the knees is the λ asked.",
+		strings.Join(off, ", "))
 }
 
 func bufferedStream(r measurement.Results) string {
@@ -48,13 +127,13 @@ func bufferedStream(r measurement.Results) string {
 // coldCache looks at the lowest rate only: at a higher one prefixes may have been evicted.
 func coldCache(r measurement.Results) string {
 	steps := byRate(r.Steps)
-	if len(steps) == 0 || !slices.Contains(steps[0].Flags, measurement.FlagColdCache) {
+	if len(steps) == 0 || !slices.Contains(steps[0].Flags, measurement.FlagColdCache) || steps[0].CacheHitRate == nil || steps[0].LiveCallsMax == nil {
 		return ""
 	}
 	s := steps[0]
-	return fmt.Sprintf("At %s only %s %% of the prompts was cached although no more than %d calls were live at once: the server's prefix cache is off or the turns of a call do not share it "+
+	return fmt.Sprintf("At %s only %.0f %% of the prompts was cached although no more than %d calls were live at once: the server's prefix cache is off or the turns of a call do not share it "+
 		"(several servers behind one address, or a chat template that changes the prefix). Switch it on, or route a call to one server, before looking for a knee.",
-		unitOf(r.Config).of(s.Rate), plain(s.CacheHitRate, "%.0f", 100), *s.LiveCallsMax)
+		unitOf(r.Config).of(s.Rate), 100**s.CacheHitRate, *s.LiveCallsMax)
 }
 
 func slowConnect(r measurement.Results) string {

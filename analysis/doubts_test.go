@@ -8,6 +8,17 @@ import (
 	"kneefinder/measurement"
 )
 
+// judgedAs gives steps the verdicts that follow them.
+func judgedAs(pairs ...any) []measurement.StepResult {
+	var out []measurement.StepResult
+	for i := 0; i < len(pairs); i += 2 {
+		s := pairs[i].(measurement.StepResult)
+		s.Verdict = pairs[i+1].(measurement.Verdict)
+		out = append(out, s)
+	}
+	return out
+}
+
 func TestDoubts(t *testing.T) {
 	step := func(rate float64, edit func(*measurement.StepResult)) measurement.StepResult {
 		s := measurement.StepResult{Rate: rate, MeasuredTurns: 100, LiveCallsMax: new(2), CacheHitRate: figure(.98)}
@@ -49,6 +60,19 @@ func TestDoubts(t *testing.T) {
 		{"one of few", nil, []measurement.StepResult{step(1, func(s *measurement.StepResult) { s.Dialed, s.MeasuredTurns = 1, 47 })}, "TTFT of 1 turn holds"},
 		{"short answers", nil, []measurement.StepResult{step(1, short(1)), step(2, short(2))}, "At 2 calls/s the answers of 2 turns were shorter than the 100 tokens asked"},
 		{"in a closed loop", func(_ *measurement.Log, r *measurement.Results) { r.Config.Arrivals = closed }, []measurement.StepResult{step(8, dials(3))}, "At 8 calls at once TTFT of 3 turns"},
+		{"cut in its last step", nil, []measurement.StepResult{step(1, nil), step(3, flag(measurement.FlagIncomplete))}, "The run was cut: its last step, λ 3 calls/s, did not end and counts for nothing."},
+		{"cut, then gone on with", nil, []measurement.StepResult{step(3, flag(measurement.FlagIncomplete)), step(4, nil)}, "The run was cut: its step of λ 3 calls/s did not end and counts for nothing."},
+		{"cut twice", nil, []measurement.StepResult{step(3, flag(measurement.FlagIncomplete)), step(4, flag(measurement.FlagIncomplete))}, "its steps of λ 3 calls/s, λ 4 calls/s did not end and count for nothing."},
+		{"a closed loop cut", func(_ *measurement.Log, r *measurement.Results) { r.Config.Arrivals = closed }, []measurement.StepResult{step(8, flag(measurement.FlagIncomplete))}, "its last step, 8 calls at once, did not end"},
+		{"a step passes above one that fails", nil, judgedAs(step(5, nil), measurement.Pass, step(4, nil), measurement.Fail, step(6, nil), measurement.Fail, step(3, nil), measurement.Pass),
+			"4 calls/s fails but 5 passes: the steps are too short or the server is unsteady; measure longer (--min-turns) around there."},
+		{"several do", nil, judgedAs(step(1, nil), measurement.Fail, step(2, nil), measurement.Fail, step(3, nil), measurement.Pass, step(4, nil), measurement.Undecided, step(5, nil), measurement.Pass),
+			"1, 2 calls/s fail but 3, 5 pass: "},
+		{"a cut step fails below one that passes", nil, judgedAs(step(4, flag(measurement.FlagIncomplete)), measurement.Fail, step(5, nil), measurement.Pass), "The run was cut"},
+		{"another λ came", nil, []measurement.StepResult{step(1, func(s *measurement.StepResult) {
+			s.Flags, s.ArrivedRate = []string{measurement.FlagOffRate}, figure(.8)
+		})},
+			"more than a tenth: 0.8 for 1 calls/s. Few arrivals make it so"},
 		{"a shard", func(l *measurement.Log, _ *measurement.Results) { l.Header.Shard = "0/3" }, nil, "This is shard 0/3 of a run"},
 	} {
 		log, r := measurement.Log{}, measurement.Results{Config: testConfig(), Steps: c.steps}

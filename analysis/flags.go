@@ -2,6 +2,7 @@ package analysis
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"kneefinder/measurement"
@@ -21,6 +22,7 @@ const (
 	mostAnswers = .8                   // this share of them says that the stream is buffered
 	coldHit     = .5                   // a hit rate under this with no more than
 	fewLive     = 2                    // so many calls at once was not brought about by eviction
+	maxOffRate  = .1                   // the λ that came may differ from the λ asked by this share of it
 )
 
 // flags names what is doubtful about a step, in the order of the constants.
@@ -49,12 +51,75 @@ func flags(c measurement.Config, s measurement.Step, w window, r measurement.Ste
 		{measurement.FlagErrors, r.ErrorRate != nil && *r.ErrorRate >= maxErrorRate},
 		{measurement.FlagBuffered, buffered(w.measured)},
 		{measurement.FlagColdCache, cold(w.measured, r)},
+		{measurement.FlagOffRate, complete && unitOf(c) == perSecond && offRate(r)},
 	} {
 		if f.set {
 			out = append(out, f.name)
 		}
 	}
 	return out
+}
+
+// offRate reports whether the λ that came is another one than was asked.
+func offRate(r measurement.StepResult) bool {
+	return r.ArrivedRate != nil && math.Abs(*r.ArrivedRate/r.Rate-1) > maxOffRate
+}
+
+// meaning says in a few words what a flag stands for; "" of a flag that is not known here.
+func meaning(flag string) string {
+	switch flag {
+	case measurement.FlagClientLimited:
+		return "the generator itself was late"
+	case measurement.FlagCapBound:
+		return "calls waited for --max-concurrent-calls"
+	case measurement.FlagUnstable:
+		return "turns in flight kept growing"
+	case measurement.FlagContaminated:
+		return "first turns were not cold"
+	case measurement.FlagCensored:
+		return "a percentile lands on turns that got no token"
+	case measurement.FlagShort:
+		return "fewer measured turns than asked"
+	case measurement.FlagIncomplete:
+		return "the step was cut before it ended and counts for nothing"
+	case measurement.FlagErrors:
+		return "2 % of turns or more failed"
+	case measurement.FlagBuffered:
+		return "answers came whole, in one read"
+	case measurement.FlagColdCache:
+		return "later turns found no warm prefix although few calls were live"
+	case measurement.FlagOffRate:
+		return "the λ that came differs from the λ asked by more than a tenth"
+	}
+	return ""
+}
+
+// reason says in a few words what keeps a step from a verdict; "" when nothing is known.
+func reason(s measurement.StepResult) string {
+	for _, f := range []string{measurement.FlagIncomplete, measurement.FlagClientLimited, measurement.FlagCapBound, measurement.FlagUnstable, measurement.FlagContaminated} {
+		if slices.Contains(s.Flags, f) {
+			if f == measurement.FlagIncomplete {
+				return "the step was cut"
+			}
+			return meaning(f)
+		}
+	}
+	if s.MeasuredTurns == 0 {
+		return "no turns"
+	}
+	if slices.ContainsFunc(s.Objectives, func(o measurement.ObjectiveResult) bool { return o.ValueMS == nil }) {
+		return "an objective was not measured"
+	}
+	return ""
+}
+
+func incomplete(s measurement.StepResult) bool {
+	return slices.Contains(s.Flags, measurement.FlagIncomplete)
+}
+
+// whole are the steps that came to their end: no other counts for anything.
+func whole(steps []measurement.StepResult) []measurement.StepResult {
+	return slices.DeleteFunc(slices.Clone(steps), incomplete)
 }
 
 // unstable reports whether the turns in flight grew by more than chance allows: by more than a twentieth of what arrived, and

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"kneefinder/measurement"
@@ -21,7 +22,7 @@ const (
 // SLOKnee is the load to provision against: the largest passing λ below the first failing one. Steps without a verdict are
 // judged here by their figures. At one λ a failing step outweighs a passing one; undecided steps count for neither side.
 //
-// The estimate is where the curve crosses the limit: isotonic regression of each objective's quantile over λ, weighted by
+// The estimate lies between that rate and the first failing one, where the curve crosses the limit: isotonic regression of each objective's quantile over λ, weighted by
 // turns, interpolated linearly in λ and log y; of several objectives, and of the error rate reaching 2 %, the first. A
 // censored quantile counts as +Inf; a crossing between a number and +Inf has no place of its own, and the note says between
 // which rates it lies. The interval, given when a P95 of TTFT alone set the estimate, is where the isotonic curves of that P95's own 95 %
@@ -54,7 +55,7 @@ func sloKnee(u unit, steps []measurement.StepResult, slo []measurement.Objective
 			}
 		default:
 			if math.IsNaN(firstFail) {
-				undecided = append(undecided, rate(s.Rate))
+				undecided = append(undecided, withReason(u.of(s.Rate), s))
 			}
 		}
 	}
@@ -71,30 +72,36 @@ func sloKnee(u unit, steps []measurement.StepResult, slo []measurement.Objective
 		notes = append(notes, fmt.Sprintf("Already the lowest load tried, %s, fails: %s.", u.of(firstFail), reasons(steps, slo, firstFail)))
 	case !math.IsNaN(lastPass):
 		k.Status = measurement.AboveRange
-		notes = append(notes, fmt.Sprintf("No step failed; %s is the highest that passed, so the knee lies above it.", u.of(lastPass)))
+		notes = append(notes, fmt.Sprintf("No step failed; %s is the highest that passed, so the knee lies above it. There %s.", u.of(lastPass), reasons(steps, slo, lastPass)))
 	default:
 		notes = append(notes, "No step passed or failed.")
 	}
 	if len(undecided) > 0 {
-		notes = append(notes, fmt.Sprintf("Undecided, and passed over: %s %s.", strings.Join(undecided, ", "), u))
+		notes = append(notes, fmt.Sprintf("Undecided, and passed over: %s.", strings.Join(undecided, ", ")))
+	}
+	for _, s := range steps {
+		if (s.Rate == lastPass || s.Rate == firstFail) && slices.Contains(s.Flags, measurement.FlagOffRate) {
+			notes = append(notes, fmt.Sprintf("The λ that came at %s was %.3g.", rate(s.Rate), value(s.ArrivedRate)))
+		}
 	}
 	if k.Status == measurement.Found {
-		notes = append(notes, estimate(u, &k, steps, slo)...)
+		notes = append(notes, estimate(u, &k, firstFail, steps, slo)...)
 	}
 	k.Note = strings.Join(notes, " ")
 	return k
 }
 
 // estimate fills in k's estimate and interval, and returns what must be said of them.
-func estimate(u unit, k *measurement.Knee, steps []measurement.StepResult, slo []measurement.Objective) (notes []string) {
+func estimate(u unit, k *measurement.Knee, firstFail float64, steps []measurement.StepResult, slo []measurement.Objective) (notes []string) {
 	decided := slices.DeleteFunc(slices.Clone(steps), func(s measurement.StepResult) bool { return s.Verdict == measurement.Undecided })
-	best, by := math.Inf(1), -1
+	best, by, bracket := math.Inf(1), -1, math.Inf(1)
 	take := func(c curve, limit float64, scale func(float64) float64, name string, index int) {
 		x, i := c.crossing(limit, scale)
 		if x < best {
 			best, by = x, index
 		}
 		if math.IsNaN(x) && i > 0 && i < len(c.x) {
+			bracket = min(bracket, c.x[i])
 			notes = append(notes, fmt.Sprintf("%s is censored from %s on: it goes over the limit somewhere between %s and %s.",
 				name, u.of(c.x[i]), rate(c.x[i-1]), u.of(c.x[i])))
 		}
@@ -109,9 +116,14 @@ func estimate(u unit, k *measurement.Knee, steps []measurement.StepResult, slo [
 	}
 	errors := newCurve(decided, func(s *measurement.StepResult) float64 { return value(s.ErrorRate) })
 	take(errors.rising(), math.Nextafter(maxErrorRate, 0), linear, "The error rate", len(slo))
-	if by < 0 {
+	if by < 0 || best > bracket { // a crossing that has no place comes before
 		return notes
 	}
+	if whole := best; whole > firstFail {
+		best = firstFail
+		notes = append(notes, fmt.Sprintf("Read over all steps the curve crosses the limit at %s only, for steps above %s do better than it; the estimate is held at the first load that fails.", u.of(rounded(whole)), rate(firstFail)))
+	}
+	best = max(best, *k.Rate)
 	k.Estimate = &best
 	switch {
 	case by == len(slo):
@@ -121,22 +133,41 @@ func estimate(u unit, k *measurement.Knee, steps []measurement.StepResult, slo [
 	}
 	if by < len(slo) && slo[by].Metric == "ttft" && slo[by].Quantile == .95 {
 		k.CI95 = crossingInterval(decided, slo[by].LimitMS)
+		if lo := k.CI95[0]; lo != nil {
+			*lo = min(*lo, best)
+		}
+		if hi := k.CI95[1]; hi != nil {
+			*hi = max(*hi, best)
+		}
 	}
 	return notes
 }
 
 // crossingInterval is where the isotonic curves of the P95's own interval cross the limit. P95 does not fall as load rises, so
-// a step too short to bound it above is bounded by the next higher one that is not.
+// a step too short to bound it above is bounded by the next higher one that is not, and one too short to bound it below by the
+// next lower one. A bound never stands on the wrong side of the P95 itself, and all three curves hold the same points at the
+// same weights: isotonic regression keeps their order, so that the interval holds the crossing of the P95.
 func crossingInterval(steps []measurement.StepResult, limit float64) (ci [2]*float64) {
-	high := newCurve(steps, func(s *measurement.StepResult) float64 {
+	p95 := measurement.Objective{Metric: "ttft", Quantile: .95}
+	of := func(bound func(*measurement.StepResult, float64) float64) curve {
+		return newCurve(steps, func(s *measurement.StepResult) float64 {
+			y := figureOf(s, p95)
+			if math.IsNaN(y) {
+				return y
+			}
+			return bound(s, y)
+		})
+	}
+	mid := of(func(_ *measurement.StepResult, y float64) float64 { return y })
+	high := of(func(s *measurement.StepResult, y float64) float64 {
 		if s.TTFTP95CI[1] == nil {
 			return math.Inf(1)
 		}
-		return *s.TTFTP95CI[1]
+		return max(*s.TTFTP95CI[1], y)
 	})
 	for i := len(high.y) - 2; i >= 0; i-- {
 		if math.IsInf(high.y[i], 1) {
-			high.y[i] = high.y[i+1]
+			high.y[i] = max(high.y[i+1], mid.y[i])
 		}
 	}
 	high = high.rising()
@@ -146,21 +177,44 @@ func crossingInterval(steps []measurement.StepResult, limit float64) (ci [2]*flo
 		}
 		ci[0] = &x
 	}
-	low := newCurve(steps, func(s *measurement.StepResult) float64 {
-		return value(s.TTFTP95CI[0])
-	}).rising()
+	low := of(func(s *measurement.StepResult, y float64) float64 {
+		switch {
+		case s.TTFTP95CI[0] != nil:
+			return min(*s.TTFTP95CI[0], y)
+		case math.IsInf(y, 1) && s.TTFTP95CI[1] == nil && s.MeasuredTurns >= fewAnswers: // both ends are censored too
+			return y
+		}
+		return 0
+	})
+	for i := range low.y {
+		if low.y[i] == 0 && i > 0 {
+			low.y[i] = min(low.y[i-1], mid.y[i])
+		}
+	}
+	low = low.rising()
+	for i, y := range low.y {
+		low.y[i] = max(y, math.SmallestNonzeroFloat64) // the scale is logarithmic
+	}
 	if x, i := low.crossing(limit, math.Log); i < len(low.x) {
+		if math.IsNaN(x) && i > 0 {
+			x = low.x[i]
+		}
 		ci[1] = figure(x)
 	}
 	return ci
 }
 
-// judged gives a verdict to the steps that have none, from their figures.
+// judged gives a verdict to the steps that have none, from their figures, and takes it from those that were cut.
 func judged(steps []measurement.StepResult, slo []measurement.Objective) []measurement.StepResult {
 	steps = slices.Clone(steps)
 	for i := range steps {
-		if s := &steps[i]; s.Verdict == "" {
-			s.Verdict = verdict(slo, *s, func(o measurement.Objective) float64 { return figureOf(s, o) })
+		if s := &steps[i]; s.Verdict == "" || incomplete(*s) {
+			s.Verdict = verdict(slo, *s, func(o measurement.Objective) float64 { return figureOf(s, o) }, func(p float64) float64 {
+				if p != .95 {
+					return math.NaN()
+				}
+				return value(s.TTFTSentP95)
+			})
 		}
 	}
 	return steps
@@ -207,7 +261,7 @@ func reasons(steps []measurement.StepResult, slo []measurement.Objective, at flo
 		case math.IsInf(y, 1):
 			out = append(out, objectiveName(o)+" is censored (too many turns got no token)")
 		case !math.IsNaN(y):
-			out = append(out, fmt.Sprintf("%s is %s (limit %s)", objectiveName(o), ms(y), ms(o.LimitMS)))
+			out = append(out, fmt.Sprintf("%s is %s (limit %s%s)", objectiveName(o), ms(y), ms(o.LimitMS), straddles(s, o, y)))
 		}
 	}
 	if s.ErrorRate != nil && *s.ErrorRate > 0 {
@@ -217,6 +271,43 @@ func reasons(steps []measurement.StepResult, slo []measurement.Objective, at flo
 		return "no figure is at hand"
 	}
 	return strings.Join(out, ", ")
+}
+
+func withReason(load string, s measurement.StepResult) string {
+	if r := reason(s); r != "" {
+		return fmt.Sprintf("%s (%s)", load, r)
+	}
+	return load
+}
+
+// straddles says that a P95 of TTFT stands on one side of its limit and its interval on both.
+func straddles(s *measurement.StepResult, o measurement.Objective, y float64) string {
+	ci, side := s.TTFTP95CI, "over"
+	switch {
+	case o.Metric != "ttft" || o.Quantile != .95 || ci == [2]*float64{}:
+		return ""
+	case y <= o.LimitMS && ci[1] != nil && *ci[1] <= o.LimitMS:
+		return ""
+	case y > o.LimitMS:
+		if ci[0] == nil || *ci[0] > o.LimitMS {
+			return ""
+		}
+		side = "under"
+	}
+	span := interval(ci, number) + " ms"
+	if ci[1] == nil {
+		span = ms(*ci[0]) + " or more"
+	}
+	return fmt.Sprintf("; its 95 %% interval, %s, reaches %s the limit", span, side)
+}
+
+// rounded is a figure as it is printed.
+func rounded(v float64) float64 {
+	r, err := strconv.ParseFloat(fmt.Sprintf("%.3g", v), 64)
+	if err != nil {
+		return v
+	}
+	return r
 }
 
 // ms writes milliseconds with three digits, or all of a longer whole part.
@@ -237,9 +328,7 @@ func CurvatureKnee(steps []measurement.StepResult) measurement.Knee {
 
 func curvatureKnee(u unit, steps []measurement.StepResult) measurement.Knee {
 	k := measurement.Knee{Status: measurement.NoKnee, Method: "kneedle"}
-	steps = slices.DeleteFunc(byRate(steps), func(s measurement.StepResult) bool {
-		return s.MeasuredTurns == 0 || slices.Contains(s.Flags, measurement.FlagIncomplete)
-	})
+	steps = slices.DeleteFunc(byRate(steps), func(s measurement.StepResult) bool { return s.MeasuredTurns == 0 || incomplete(s) })
 	var notes []string
 	all := newCurve(steps, func(s *measurement.StepResult) float64 {
 		switch {
@@ -259,7 +348,7 @@ func curvatureKnee(u unit, steps []measurement.StepResult) measurement.Knee {
 	if i := slices.IndexFunc(ratio.y, func(r float64) bool { return r < saturated }); i >= 0 {
 		n := max(slices.Index(c.x, ratio.x[i])+1, minTrimmed)
 		if n < len(c.x) {
-			notes = append(notes, fmt.Sprintf("The curve is read up to %s: the server saturates at %s.", u.of(c.x[n-1]), rate(ratio.x[i])))
+			notes = append(notes, fmt.Sprintf("The curve is read up to %s: completions lag behind arrivals from %s on.", u.of(c.x[n-1]), rate(ratio.x[i])))
 			c = curve{c.x[:n], c.y[:n], c.w[:n]}
 		}
 	}
@@ -301,7 +390,7 @@ func saturationKnee(u unit, steps []measurement.StepResult) measurement.Knee {
 		k.Note = "In a closed loop a call arrives only when another ends, so completions keep up with arrivals at any load."
 		return k
 	}
-	c := newCurve(steps, func(s *measurement.StepResult) float64 { return value(s.SaturationRatio) }).falling()
+	c := newCurve(whole(steps), func(s *measurement.StepResult) float64 { return value(s.SaturationRatio) }).falling()
 	if len(c.x) == 0 {
 		k.Note = "No step tells how many turns were in flight at its ends."
 		return k
@@ -310,13 +399,21 @@ func saturationKnee(u unit, steps []measurement.StepResult) measurement.Knee {
 	switch {
 	case i == 0:
 		k.Status = measurement.BelowRange
-		k.Note = fmt.Sprintf("Already at %s only %.0f %% of what arrives is completed.", u.of(c.x[0]), 100*c.y[0])
+		k.Note = fmt.Sprintf("Already at %s only %s of what arrives is completed.", u.of(c.x[0]), completed(c.y[0]))
 	case i == len(c.x):
 		k.Status, k.Rate = measurement.AboveRange, &c.x[i-1]
 		k.Note = fmt.Sprintf("Up to %s at least 95 %% of what arrives is completed.", u.of(c.x[i-1]))
 	default:
 		k.Status, k.Rate, k.Estimate = measurement.Found, &c.x[i-1], figure(x)
-		k.Note = fmt.Sprintf("At %s %.0f %% of what arrives is completed, at %s %.0f %%.", u.of(c.x[i-1]), 100*c.y[i-1], rate(c.x[i]), 100*c.y[i])
+		k.Note = fmt.Sprintf("At %s %s of what arrives is completed, at %s %s.", u.of(c.x[i-1]), completed(c.y[i-1]), rate(c.x[i]), completed(c.y[i]))
 	}
 	return k
+}
+
+// completed writes completions per arrival; turns left over from the warm-up can make them more than all.
+func completed(ratio float64) string {
+	if ratio >= .995 {
+		return "all"
+	}
+	return fmt.Sprintf("%.0f %%", 100*ratio)
 }

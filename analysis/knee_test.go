@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -52,6 +53,14 @@ func TestSLOKnee(t *testing.T) {
 	}
 	censoredErrors := points([3]float64{1, 100}, [3]float64{2, inf})
 	censoredErrors[1].ErrorRate = figure(.2)
+	censoredThenITL := points([3]float64{1, 100}, [3]float64{2, inf}, [3]float64{3, inf})
+	for i, itl := range []float64{20, 30, 80} {
+		censoredThenITL[i].ITLP95, censoredThenITL[i].ErrorRate = figure(itl), nil
+	}
+	cut := verdicts(points([3]float64{1, 100}, [3]float64{2, 400}), measurement.Pass, measurement.Fail)
+	cut[1].Flags = []string{measurement.FlagIncomplete}
+	off := points([3]float64{1, 100}, [3]float64{2, 400})
+	off[1].Flags, off[1].ArrivedRate = []string{measurement.FlagOffRate}, figure(1.7)
 	own := func(limit float64, quantile float64, metric string, rows ...[]float64) []measurement.StepResult { // λ, P95 TTFT, the objective's value
 		var out []measurement.StepResult
 		for _, r := range rows {
@@ -92,6 +101,10 @@ func TestSLOKnee(t *testing.T) {
 			measurement.Found, 1, 1.5, "where P99.9 ITL crosses its limit"},
 		{"a censored P90", own(300, .9, "ttft", []float64{1, 100, 100}, []float64{2, inf, inf}), []measurement.Objective{{Metric: "ttft", Quantile: .9, LimitMS: 300}},
 			measurement.Found, 1, none, "P90 TTFT is censored from 2 calls/s on"},
+		{"steps above the first failing one do better: the estimate stays below it", points([3]float64{1, 100}, [3]float64{2, 310}, [3]float64{3, 250}, [3]float64{4, 900}), slo300, measurement.Found, 1, 2, "crosses the limit at 3.06 calls/s only"},
+		{"a crossing behind a censored one is no estimate", censoredThenITL, []measurement.Objective{{Metric: "ttft", Quantile: .95, LimitMS: 300}, {Metric: "itl", Quantile: .95, LimitMS: 40}}, measurement.Found, 1, none, "somewhere between 1 and 2"},
+		{"a cut step counts for nothing, whatever verdict it was given", cut, slo300, measurement.AboveRange, 1, none, "No step failed"},
+		{"the λ that came", off, slo300, measurement.Found, 1, 1 + math.Log(3)/math.Log(4), "The λ that came at 2 was 1.7."},
 		{"repeats of a rate: a fail outweighs", points([3]float64{1, 100}, [3]float64{2, 200}, [3]float64{2, 400}, [3]float64{3, 900}), slo300, measurement.Found, 1, 2, ""},
 	} {
 		checkKnee(t, c.why, SLOKnee(c.steps, c.slo), c.status, c.at, c.estimate, c.note)
@@ -117,6 +130,85 @@ func TestSLOKneeInterval(t *testing.T) {
 	}
 }
 
+// TestSLOKneeIsInOrder throws random steps at the knee: it is at or under its estimate, that at or under the first failing rate,
+// and the interval holds the estimate.
+func TestSLOKneeIsInOrder(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	found, bounded := 0, 0
+	for range 5000 {
+		var steps []measurement.StepResult
+		for i := range 2 + r.IntN(7) {
+			y := 50 * math.Exp(3*r.Float64()+.3*float64(i))
+			if r.IntN(12) == 0 {
+				y = math.Inf(1)
+			}
+			s := points([3]float64{float64(i + 1), y})[0]
+			s.MeasuredTurns = 1 + r.IntN(300)
+			lo, hi := y*r.Float64(), y*(1+r.Float64())
+			if r.IntN(3) == 0 {
+				lo = math.NaN()
+			}
+			if r.IntN(2) == 0 {
+				hi = math.Inf(1)
+			}
+			s.TTFTP95CI = [2]*float64{figure(lo), figure(hi)}
+			if r.IntN(5) == 0 {
+				s.ErrorRate = figure(.1 * r.Float64())
+			}
+			steps = append(steps, s)
+		}
+		k := SLOKnee(steps, slo300)
+		if k.Estimate == nil {
+			continue
+		}
+		found++
+		first := math.NaN()
+		for _, s := range judged(steps, slo300) {
+			if s.Verdict == measurement.Fail && math.IsNaN(first) {
+				first = s.Rate
+			}
+		}
+		if !(*k.Rate <= *k.Estimate && *k.Estimate <= first) {
+			t.Fatalf("knee %v, estimate %v, first failing rate %v", *k.Rate, *k.Estimate, first)
+		}
+		for _, end := range k.CI95 {
+			if end != nil {
+				bounded++
+			}
+		}
+		if lo, hi := k.CI95[0], k.CI95[1]; lo != nil && *lo > *k.Estimate || hi != nil && *hi < *k.Estimate {
+			t.Fatalf("estimate %v outside %v to %v", *k.Estimate, value(lo), value(hi))
+		}
+		// The bound curves themselves hold the crossing, before anything is widened.
+		c := newCurve(steps, func(s *measurement.StepResult) float64 { return figureOf(s, slo300[0]) }).rising()
+		if x, _ := c.crossing(300, math.Log); !math.IsNaN(x) {
+			ci := crossingInterval(judged(steps, slo300), 300)
+			if ci[0] != nil && *ci[0] > x+1e-9 || ci[1] != nil && *ci[1] < x-1e-9 {
+				t.Fatalf("crossing %v outside %v to %v", x, value(ci[0]), value(ci[1]))
+			}
+		}
+	}
+	if found < 1000 || bounded < 1000 {
+		t.Errorf("%d estimates with %d ends tried, want a thousand of each", found, bounded)
+	}
+}
+
+func TestStraddling(t *testing.T) {
+	steps := points([3]float64{1, 111}, [3]float64{2, 400})
+	steps[0].TTFTP95CI = [2]*float64{figure(71), figure(369)}
+	if note := SLOKnee(steps, slo300).Note; !strings.Contains(note, "(limit 300 ms; its 95 % interval, 71 to 369 ms, reaches over the limit)") {
+		t.Errorf("a passing step whose interval reaches over: %q", note)
+	}
+	steps[0].TTFTP95CI[1] = nil
+	if note := SLOKnee(steps, slo300).Note; !strings.Contains(note, "its 95 % interval, 71 ms or more, reaches over the limit") {
+		t.Errorf("a passing step without an upper bound: %q", note)
+	}
+	steps[0].TTFTP95CI[1], steps[1].TTFTP95CI = figure(299), [2]*float64{figure(290), figure(500)}
+	if note := SLOKnee(steps, slo300).Note; strings.Contains(note, "over the limit") || !strings.Contains(note, "290 to 500 ms, reaches under the limit") {
+		t.Errorf("a failing step whose interval reaches under: %q", note)
+	}
+}
+
 func TestCurvatureKnee(t *testing.T) {
 	none, inf := math.NaN(), math.Inf(1)
 	incomplete := points([3]float64{1, 100}, [3]float64{2, 110}, [3]float64{3, 130}, [3]float64{4, 200}, [3]float64{5, 900})
@@ -130,7 +222,7 @@ func TestCurvatureKnee(t *testing.T) {
 	}{
 		{"eight even rates", points([3]float64{.2, 92}, [3]float64{.4, 95}, [3]float64{.6, 101}, [3]float64{.8, 118}, [3]float64{1, 160}, [3]float64{1.2, 410}, [3]float64{1.4, 2900}, [3]float64{1.6, 9800}), measurement.Found, 1.2, ""},
 		{"uneven rates", points([3]float64{.2, 100}, [3]float64{.5, 105}, [3]float64{.8, 120}, [3]float64{1, 170}, [3]float64{1.1, 240}, [3]float64{1.2, 420}, [3]float64{1.25, 700}, [3]float64{1.3, 1500}), measurement.Found, 1.1, ""},
-		{"the same, saturated from 1.1 on: what follows is not looked at", points([3]float64{.2, 100, 1}, [3]float64{.5, 105, 1}, [3]float64{.8, 120, .99}, [3]float64{1, 170, .98}, [3]float64{1.1, 240, .9}, [3]float64{1.2, 420, .8}, [3]float64{1.25, 700, .7}, [3]float64{1.3, 1500, .6}), measurement.Found, .8, "saturates at 1.1"},
+		{"the same, saturated from 1.1 on: what follows is not looked at", points([3]float64{.2, 100, 1}, [3]float64{.5, 105, 1}, [3]float64{.8, 120, .99}, [3]float64{1, 170, .98}, [3]float64{1.1, 240, .9}, [3]float64{1.2, 420, .8}, [3]float64{1.25, 700, .7}, [3]float64{1.3, 1500, .6}), measurement.Found, .8, "completions lag behind arrivals from 1.1 on"},
 		{"saturated at once: four points are kept", points([3]float64{1, 100, .9}, [3]float64{2, 110, .9}, [3]float64{3, 120, .9}, [3]float64{4, 1000, .9}, [3]float64{5, 99999, .9}), measurement.Found, 3, "read up to 4"},
 		{"censored at the end", points([3]float64{1, 100}, [3]float64{2, 110}, [3]float64{3, 120}, [3]float64{4, 1000}, [3]float64{5, inf}), measurement.Found, 3, "censored at 5"},
 		{"censored too soon", points([3]float64{1, 100}, [3]float64{2, 110}, [3]float64{3, inf}, [3]float64{4, inf}, [3]float64{5, inf}), measurement.NoKnee, none, "too few"},
@@ -160,6 +252,14 @@ func TestSaturationKnee(t *testing.T) {
 		{"unknown", points([3]float64{1}), measurement.NoKnee, none, none},
 	} {
 		checkKnee(t, c.why, SaturationKnee(c.steps), c.status, c.at, c.estimate, "")
+	}
+	more := points([3]float64{1, 0, 1.03}, [3]float64{2, 0, .5})
+	if note := SaturationKnee(more).Note; note != "At 1 calls/s all of what arrives is completed, at 2 50 %." {
+		t.Errorf("more completed than arrived: %q", note)
+	}
+	more[1].Flags = []string{measurement.FlagIncomplete}
+	if k := SaturationKnee(more); k.Status != measurement.AboveRange {
+		t.Errorf("a cut step: saturation %s, want above_range", k.Status)
 	}
 }
 

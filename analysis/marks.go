@@ -13,19 +13,19 @@ import (
 	"kneefinder/measurement"
 )
 
-// ttftCurve draws P95 TTFT: a line, its intervals, and a glyph a step that tells the verdict.
+// ttftCurve draws P95 TTFT: a line through the steps that came to their end, their intervals, and a glyph a step that tells the
+// verdict.
 type ttftCurve struct {
-	steps   []measurement.StepResult
-	color   color.RGBA
-	glyph   draw.GlyphDrawer // nil draws by verdict
-	tags    int              // rows kept free for names above everything drawn here
-	bounded bool             // leave out intervals that have no upper end
+	steps []measurement.StepResult
+	color color.RGBA
+	glyph draw.GlyphDrawer // the run's shape among several runs; nil draws by verdict only
+	tags  int              // rows kept free for names above everything drawn here
 }
 
 func waits(steps []measurement.StepResult, c color.RGBA) *ttftCurve {
 	var out []measurement.StepResult
 	for _, s := range steps {
-		if s.Rate > 0 && s.MeasuredTurns > 0 {
+		if s.Rate > 0 && s.MeasuredTurns > 0 && !(incomplete(s) && s.TTFTP95 == nil) {
 			out = append(out, s)
 		}
 	}
@@ -36,31 +36,54 @@ func (t *ttftCurve) line() draw.LineStyle {
 	return draw.LineStyle{Color: t.color, Width: vg.Points(1.8)}
 }
 
+func (t *ttftCurve) whisker() draw.LineStyle {
+	return draw.LineStyle{Color: fade(t.color), Width: vg.Points(1.1)}
+}
+
 func (t *ttftCurve) dot(v measurement.Verdict) draw.GlyphStyle {
 	g := draw.GlyphStyle{Color: t.color, Radius: vg.Points(4.2), Shape: draw.CircleGlyph{}}
-	switch {
-	case t.glyph != nil:
+	if t.glyph != nil {
 		g.Shape = t.glyph
+	}
+	switch {
+	case v == measurement.Fail && t.glyph != nil:
+		g.Shape, g.Radius = crossed{g.Shape}, vg.Points(4.6)
 	case v == measurement.Fail:
 		g.Color, g.Shape = colorBad, draw.BoxGlyph{}
 	case v == measurement.Undecided:
-		g.Shape = hollow{}
+		g.Shape = hollow{g.Shape}
 	}
 	return g
+}
+
+// path are the points of the line.
+func (t *ttftCurve) path(tx, ty func(float64) vg.Length) []vg.Point {
+	var line []vg.Point
+	for _, s := range whole(t.steps) {
+		if s.TTFTP95 != nil && *s.TTFTP95 > 0 {
+			line = append(line, vg.Point{X: tx(s.Rate), Y: ty(*s.TTFTP95)})
+		}
+	}
+	return line
+}
+
+// reach is the span of a step's interval; an unbounded one ends in an arrow.
+func (t *ttftCurve) reach(s measurement.StepResult, ty func(float64) vg.Length, top vg.Length) (low, high vg.Length, open bool) {
+	low, high = ty(*s.TTFTP95), ty(*s.TTFTP95)
+	if lo := s.TTFTP95CI[0]; lo != nil && *lo > 0 {
+		low = ty(*lo)
+	}
+	if hi := s.TTFTP95CI[1]; hi != nil {
+		return low, ty(*hi), false
+	}
+	return low, min(high+vg.Points(17), top), true
 }
 
 // Plot draws the curve; it satisfies plot.Plotter.
 func (t *ttftCurve) Plot(c draw.Canvas, p *plot.Plot) {
 	tx, ty := p.Transforms(&c)
-	var line []vg.Point
 	for _, s := range t.steps {
-		if s.TTFTP95 != nil && *s.TTFTP95 > 0 {
-			line = append(line, vg.Point{X: tx(s.Rate), Y: ty(*s.TTFTP95)})
-		}
-	}
-	whisker := draw.LineStyle{Color: fade(t.color), Width: vg.Points(1.1)}
-	for _, s := range t.steps {
-		x := tx(s.Rate)
+		x, cap := tx(s.Rate), vg.Points(3)
 		if s.TTFTP95 == nil { // censored: above everything drawn
 			drawNoP95(&c, t.bad(), vg.Point{X: x, Y: c.Max.Y - tagHeight*vg.Length(t.tags) - vg.Points(8)})
 			continue
@@ -68,24 +91,18 @@ func (t *ttftCurve) Plot(c draw.Canvas, p *plot.Plot) {
 		if *s.TTFTP95 <= 0 {
 			continue
 		}
-		y, cap := ty(*s.TTFTP95), vg.Points(3)
-		if t.bounded && s.TTFTP95CI[1] == nil {
-			continue
+		low, high, open := t.reach(s, ty, c.Max.Y)
+		c.StrokeLine2(t.whisker(), x, low, x, high)
+		if low < ty(*s.TTFTP95) {
+			c.StrokeLine2(t.whisker(), x-cap, low, x+cap, low)
 		}
-		if lo := s.TTFTP95CI[0]; lo != nil && *lo > 0 {
-			c.StrokeLine2(whisker, x, ty(*lo), x, y)
-			c.StrokeLine2(whisker, x-cap, ty(*lo), x+cap, ty(*lo))
-		}
-		if hi := s.TTFTP95CI[1]; hi != nil {
-			c.StrokeLine2(whisker, x, y, x, ty(*hi))
-			c.StrokeLine2(whisker, x-cap, ty(*hi), x+cap, ty(*hi))
-		} else { // unbounded: an arrow
-			end := min(y+vg.Points(17), c.Max.Y)
-			c.StrokeLine2(whisker, x, y, x, end)
-			c.StrokeLines(whisker, []vg.Point{{X: x - cap, Y: end - cap}, {X: x, Y: end}, {X: x + cap, Y: end - cap}})
+		if open {
+			c.StrokeLines(t.whisker(), []vg.Point{{X: x - cap, Y: high - cap}, {X: x, Y: high}, {X: x + cap, Y: high - cap}})
+		} else {
+			c.StrokeLine2(t.whisker(), x-cap, high, x+cap, high)
 		}
 	}
-	c.StrokeLines(t.line(), c.ClipLinesXY(line)...)
+	c.StrokeLines(t.line(), c.ClipLinesXY(t.path(tx, ty))...)
 	for _, s := range t.steps {
 		if s.TTFTP95 != nil && *s.TTFTP95 > 0 {
 			c.DrawGlyph(t.dot(s.Verdict), vg.Point{X: tx(s.Rate), Y: ty(*s.TTFTP95)})
@@ -99,9 +116,12 @@ func (t *ttftCurve) Thumbnail(c *draw.Canvas) {
 	c.DrawGlyph(t.dot(measurement.Pass), c.Center())
 }
 
-// legend explains what is seen of one run, and only that.
+// legend explains what is seen, and only that.
 func (t *ttftCurve) legend() []entry {
 	names := map[measurement.Verdict]string{measurement.Pass: "P95 TTFT, step passes", measurement.Fail: "P95 TTFT, step fails", measurement.Undecided: "P95 TTFT, undecided"}
+	if t.glyph != nil {
+		names = map[measurement.Verdict]string{measurement.Pass: "filled: passes", measurement.Fail: "crossed: fails", measurement.Undecided: "hollow: undecided"}
+	}
 	var out []entry
 	for _, v := range []measurement.Verdict{measurement.Pass, measurement.Fail, measurement.Undecided} {
 		for _, s := range t.steps {
@@ -114,7 +134,7 @@ func (t *ttftCurve) legend() []entry {
 			}
 		}
 	}
-	whisker := draw.LineStyle{Color: fade(t.color), Width: vg.Points(1.1)}
+	whisker := t.whisker()
 	var bounded, open bool
 	for _, s := range t.steps {
 		bounded = bounded || s.TTFTP95 != nil && s.TTFTP95CI[1] != nil
@@ -136,7 +156,7 @@ func (t *ttftCurve) legend() []entry {
 		})})
 	}
 	if t.censored() {
-		out = append(out, noP95(colorBad))
+		out = append(out, noP95(t.bad()))
 	}
 	return out
 }
@@ -164,15 +184,25 @@ func drawNoP95(c *draw.Canvas, col color.RGBA, at vg.Point) {
 		[]vg.Point{{X: at.X - w, Y: at.Y - h}, {X: at.X, Y: at.Y}, {X: at.X + w, Y: at.Y - h}})
 }
 
-// hollow draws a ring on white, so that the line behind it does not show through.
-type hollow struct{}
+// hollow draws the outline of a shape on white, so that the line behind it does not show through.
+type hollow struct{ shape draw.GlyphDrawer }
 
 // DrawGlyph satisfies draw.GlyphDrawer.
-func (hollow) DrawGlyph(c *draw.Canvas, s draw.GlyphStyle, at vg.Point) {
-	draw.CircleGlyph{}.DrawGlyph(c, s, at)
-	c.SetColor(color.White)
-	s.Radius -= vg.Points(1.6)
-	draw.CircleGlyph{}.DrawGlyph(c, s, at)
+func (h hollow) DrawGlyph(c *draw.Canvas, s draw.GlyphStyle, at vg.Point) {
+	h.shape.DrawGlyph(c, s, at)
+	s.Color, s.Radius = color.White, s.Radius-vg.Points(1.6)
+	c.DrawGlyph(draw.GlyphStyle{Color: s.Color, Radius: s.Radius, Shape: h.shape}, at)
+}
+
+// crossed draws the outline of a shape and a cross over it.
+type crossed struct{ shape draw.GlyphDrawer }
+
+// DrawGlyph satisfies draw.GlyphDrawer.
+func (x crossed) DrawGlyph(c *draw.Canvas, s draw.GlyphStyle, at vg.Point) {
+	hollow(x).DrawGlyph(c, s, at)
+	r := s.Radius
+	c.StrokeLines(draw.LineStyle{Color: s.Color, Width: vg.Points(1.5)}, []vg.Point{{X: at.X - r, Y: at.Y - r}, {X: at.X + r, Y: at.Y + r}},
+		[]vg.Point{{X: at.X - r, Y: at.Y + r}, {X: at.X + r, Y: at.Y - r}})
 }
 
 func fade(c color.RGBA) color.RGBA {
@@ -182,7 +212,7 @@ func fade(c color.RGBA) color.RGBA {
 
 func hitCurve(steps []measurement.StepResult, col color.RGBA, glyph draw.GlyphDrawer) (out []plot.Plotter, known bool) {
 	var xy plotter.XYs
-	for _, s := range steps {
+	for _, s := range whole(steps) {
 		if s.CacheHitRate != nil && s.Rate > 0 {
 			xy = append(xy, plotter.XY{X: s.Rate, Y: 100 * *s.CacheHitRate})
 		}
@@ -195,60 +225,51 @@ func hitCurve(steps []measurement.StepResult, col color.RGBA, glyph draw.GlyphDr
 	return []plot.Plotter{line, dots}, true
 }
 
-// level is a horizontal line at an SLO.
-type level struct {
-	y     float64
-	color color.RGBA
+// otherCurve draws an objective that is not a P95 of TTFT, thin and dashed.
+type otherCurve struct {
+	objective measurement.Objective
+	xy        plotter.XYs
 }
 
-// Plot satisfies plot.Plotter.
-func (l *level) Plot(c draw.Canvas, p *plot.Plot) {
-	_, ty := p.Transforms(&c)
-	y := ty(l.y)
-	c.StrokeLine2(draw.LineStyle{Color: l.color, Width: vg.Points(1.3), Dashes: dashes}, c.Min.X, y, c.Max.X, y)
-}
-
-// levelTag names a level, above its left end.
-type levelTag struct{ level }
-
-// Plot satisfies plot.Plotter.
-func (l *levelTag) Plot(c draw.Canvas, p *plot.Plot) {
-	_, ty := p.Transforms(&c)
-	boxed(c, style(vg.Points(11.5), l.color), vg.Point{X: c.Min.X + vg.Points(6), Y: ty(l.y) + vg.Points(3)}, "SLO "+ms(l.y))
-}
-
-// mark is a vertical line; several at one place all show.
-type mark struct {
-	x     float64
-	row   int
-	color color.Color
-	shift int // how many marks of this place were drawn before
-}
-
-// Plot satisfies plot.Plotter.
-func (m *mark) Plot(c draw.Canvas, p *plot.Plot) {
-	tx, _ := p.Transforms(&c)
-	x := tx(m.x) + vg.Points(1.5)*vg.Length(m.shift)
-	c.StrokeLine2(draw.LineStyle{Color: m.color, Width: vg.Points(1.5), Dashes: dashes, DashOffs: vg.Points(4) * vg.Length(m.shift)}, x, c.Min.Y, x, c.Max.Y)
-}
-
-const tagHeight = vg.Inch / 4
-
-// tag names a mark, beside it, its row under the top. It is added last, so that no line crosses it.
-type tag struct {
-	mark
-	label string
-}
-
-// Plot satisfies plot.Plotter.
-func (t *tag) Plot(c draw.Canvas, p *plot.Plot) {
-	tx, _ := p.Transforms(&c)
-	s := style(vg.Points(11.5), t.color)
-	at := vg.Point{X: tx(t.x) - s.Width(t.label) - vg.Points(6), Y: c.Max.Y - tagHeight*vg.Length(t.row+1)}
-	if at.X < c.Min.X+vg.Points(4) {
-		at.X = tx(t.x) + vg.Points(7)
+// values are those that the axis must hold.
+func (o *otherCurve) values() []float64 {
+	if o == nil {
+		return nil
 	}
-	boxed(c, s, at, t.label)
+	out := []float64{o.objective.LimitMS}
+	for _, p := range o.xy {
+		out = append(out, p.Y)
+	}
+	return out
+}
+
+func (o *otherCurve) line() draw.LineStyle {
+	return draw.LineStyle{Color: colorOther, Width: vg.Points(1.1), Dashes: []vg.Length{vg.Points(3), vg.Points(2)}}
+}
+
+func (o *otherCurve) path(tx, ty func(float64) vg.Length) []vg.Point {
+	var out []vg.Point
+	if o != nil {
+		for _, p := range o.xy {
+			out = append(out, vg.Point{X: tx(p.X), Y: ty(p.Y)})
+		}
+	}
+	return out
+}
+
+// Plot satisfies plot.Plotter.
+func (o *otherCurve) Plot(c draw.Canvas, p *plot.Plot) {
+	tx, ty := p.Transforms(&c)
+	path := o.path(tx, ty)
+	c.StrokeLines(o.line(), path)
+	for _, at := range path {
+		c.DrawGlyph(draw.GlyphStyle{Color: colorOther, Radius: vg.Points(2), Shape: draw.CircleGlyph{}}, at)
+	}
+}
+
+// Thumbnail satisfies plot.Thumbnailer.
+func (o *otherCurve) Thumbnail(c *draw.Canvas) {
+	c.StrokeLine2(o.line(), c.Min.X, c.Center().Y, c.Max.X, c.Center().Y)
 }
 
 // boxed writes text on white, so that lines behind it do not cross it; at is its lower left corner.

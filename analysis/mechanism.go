@@ -27,6 +27,21 @@ const (
 	decodeGrowth = 2.  // P95 of the gaps between tokens grew by more than this factor
 )
 
+// humanMechanism is what binds, in plain words.
+func humanMechanism(name string) string {
+	switch name {
+	case MechanismClient:
+		return "the load generator itself, not the server"
+	case MechanismEviction:
+		return "KV cache eviction"
+	case MechanismPrefill:
+		return "warm turns queue behind other calls' cold prefills"
+	case MechanismDecode:
+		return "decoding: the tokens themselves come slower"
+	}
+	return name
+}
+
 // finding is one mechanism for which something speaks.
 type finding struct {
 	name     string
@@ -36,15 +51,18 @@ type finding struct {
 }
 
 // Mechanism says what binds at the first failing step (or, when none fails, what keeps the first undecided one from a
-// verdict). It names the finding that explains most of the turns over the TTFT limit and gives one sentence of evidence for
+// verdict). Steps that were cut count for nothing. The generator binds only where it explains the miss: the objectives hold from
+// sent on, or the turns that failed are those that its cap never let go; else its lateness is a remark. Mechanism names the finding that explains most of the turns over the TTFT limit and gives one sentence of evidence for
 // each. A correlation is all it can see: the figures are there to be judged.
 func Mechanism(log measurement.Log, r measurement.Results) measurement.Mechanism {
 	none := measurement.Mechanism{Evidence: []string{}, Confidence: "none"}
 	u := unitOf(r.Config)
-	steps := judged(byRate(r.Steps), r.Config.SLO)
+	steps := judged(byRate(whole(r.Steps)), r.Config.SLO)
 	at := slices.IndexFunc(steps, func(s measurement.StepResult) bool { return s.Verdict == measurement.Fail })
 	if at < 0 {
-		at = slices.IndexFunc(steps, func(s measurement.StepResult) bool { return clientBound(s) != "" })
+		at = slices.IndexFunc(steps, func(s measurement.StepResult) bool {
+			return s.Verdict == measurement.Undecided && clientBound(s) != ""
+		})
 	}
 	if at < 0 {
 		none.Evidence = []string{"No step failed, so nothing is seen to bind."}
@@ -58,15 +76,26 @@ func Mechanism(log measurement.Log, r measurement.Results) measurement.Mechanism
 		}
 	}
 	late, inTime := lateTurns(log, s, ttftLimit(r.Config.SLO))
+	decode := slowDecode(u, s, below)
+	if onlyITL(s, r.Config.SLO) { // then what made a few turns late is not what failed the step
+		late, inTime, decode.explains = nil, nil, 1
+	}
 
 	var found []finding
-	for _, f := range []finding{client(u, s), eviction(u, s, below, late), coldPrefill(u, log, s, late, inTime), slowDecode(u, s, below)} {
+	for _, f := range []finding{client(u, log, s, r.Config.SLO), eviction(u, s, below, late), coldPrefill(u, log, s, late, inTime), decode} {
 		if f.name != "" {
 			found = append(found, f)
 		}
 	}
+	remark := clientRemark(u, s)
+	if remark != "" && len(found) > 0 && found[0].name == MechanismClient {
+		remark = ""
+	}
 	if len(found) == 0 {
 		none.Evidence = []string{fmt.Sprintf("At %s the hit rate held, late turns were not tied to cold prefills and tokens did not slow down: what binds cannot be told from this run.", u.of(s.Rate))}
+		if remark != "" {
+			none.Evidence = append(none.Evidence, remark)
+		}
 		return none
 	}
 	slices.SortStableFunc(found, func(a, b finding) int { return cmp.Compare(b.explains, a.explains) })
@@ -77,7 +106,24 @@ func Mechanism(log measurement.Log, r measurement.Results) measurement.Mechanism
 	for _, f := range found {
 		m.Evidence = append(m.Evidence, f.sentence)
 	}
+	if remark != "" {
+		m.Evidence = append(m.Evidence, remark)
+	}
 	return m
+}
+
+// onlyITL reports whether a step misses its objectives for the gaps between tokens and none for the first ones.
+func onlyITL(s measurement.StepResult, slo []measurement.Objective) bool {
+	itl := false
+	for _, o := range slo {
+		if figureOf(&s, o) > o.LimitMS {
+			if o.Metric != "itl" {
+				return false
+			}
+			itl = true
+		}
+	}
+	return itl
 }
 
 // lateTurns splits the measured turns of a step into those over the limit, or without a token, and those within it.
@@ -106,17 +152,69 @@ func clientBound(s measurement.StepResult) string {
 	return ""
 }
 
-func client(u unit, s measurement.StepResult) finding {
+func client(u unit, log measurement.Log, s measurement.StepResult, slo []measurement.Objective) finding {
 	f := finding{name: MechanismClient, explains: 1, sure: true}
+	if s.Verdict == measurement.Fail && !clientExplains(log, s, slo) {
+		return finding{}
+	}
 	switch clientBound(s) {
 	case measurement.FlagCapBound:
 		f.sentence = fmt.Sprintf("At %s calls waited for the generator's own cap on concurrent calls, so the step measures the cap: raise --max-concurrent-calls.", u.of(s.Rate))
 	case measurement.FlagClientLimited:
-		f.sentence = fmt.Sprintf("At %s the generator sent its turns late (P99 %s), so the step measures the generator.", u.of(s.Rate), ms(value(s.ScheduleLagP99)))
+		f.sentence = fmt.Sprintf("At %s the generator sent its turns late%s, so the step measures the generator.", u.of(s.Rate), lateness(s))
 	default:
 		return finding{}
 	}
 	return f
+}
+
+// clientExplains reports whether a failing step would have met its objectives but for the generator: TTFT from sent on is within
+// its limits, and so are the errors without the calls that the cap never let go.
+func clientExplains(log measurement.Log, s measurement.StepResult, slo []measurement.Objective) bool {
+	i := slices.IndexFunc(log.Steps, func(l measurement.Step) bool { return l.Step == s.Step })
+	if i < 0 {
+		return false
+	}
+	sent := sorted(firstTokens(windowTurns(log.Steps[i], log.Turns).measured, (*measurement.Turn).TTFTSent))
+	if math.IsInf(measurement.Quantile(sent, .95), 1) {
+		return false
+	}
+	for _, o := range slo {
+		v := figureOf(&s, o)
+		if o.Metric == "ttft" {
+			v = measurement.Quantile(sent, o.Quantile)
+		}
+		if v > o.LimitMS {
+			return false
+		}
+	}
+	shed := s.ErrorKinds[measurement.Shed]
+	return s.Errors == 0 || float64(s.Errors-shed)/float64(s.Errors)*value(s.ErrorRate) < maxErrorRate
+}
+
+// clientRemark says that the generator was late or its cap held calls, where that does not explain a failing step.
+func clientRemark(u unit, s measurement.StepResult) string {
+	switch clientBound(s) {
+	case measurement.FlagCapBound:
+		return fmt.Sprintf("Beside that, calls at %s waited for the generator's own cap on concurrent calls, which does not explain the miss.", u.of(s.Rate))
+	case measurement.FlagClientLimited:
+		return fmt.Sprintf("Beside that, the generator sent its turns at %s late%s, which does not explain the miss%s.", u.of(s.Rate), lateness(s), fromSent(s))
+	}
+	return ""
+}
+
+func lateness(s measurement.StepResult) string {
+	if s.ScheduleLagP99 == nil {
+		return ""
+	}
+	return fmt.Sprintf(" (P99 %s)", ms(*s.ScheduleLagP99))
+}
+
+func fromSent(s measurement.StepResult) string {
+	if s.TTFTSentP95 == nil {
+		return ""
+	}
+	return fmt.Sprintf(": counted from sent, P95 TTFT is %s", ms(*s.TTFTSentP95))
 }
 
 func eviction(u unit, s measurement.StepResult, below []measurement.StepResult, late []*measurement.Turn) finding {

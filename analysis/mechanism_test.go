@@ -93,6 +93,13 @@ func TestMechanism(t *testing.T) {
 				}
 			}
 		}, "decode", "low", []string{"grew 2.5 times"}},
+		{"tokens slow down, and only they are too slow", func(i int, turn *measurement.Turn) {
+			if i == 0 {
+				wait(turn, 500*time.Millisecond)
+			}
+		}, 50 * time.Millisecond, func(l *measurement.Log) {
+			l.Header.Config.SLO = append(l.Header.Config.SLO, measurement.Objective{Metric: "itl", Quantile: .95, LimitMS: 40})
+		}, "decode", "low", []string{"grew 2.5 times"}},
 		{"the cap binds before anything fails", func(int, *measurement.Turn) {}, 20 * time.Millisecond, func(l *measurement.Log) { l.Steps[1].HeldCalls = 7 },
 			"client", "high", []string{"--max-concurrent-calls"}},
 		{"the generator was late, beside evictions", func(i int, turn *measurement.Turn) {
@@ -101,7 +108,26 @@ func TestMechanism(t *testing.T) {
 			if i%2 == 0 {
 				turn.CachedTokens = 0
 			}
-		}, 20 * time.Millisecond, nil, "client", "high", []string{"the generator sent its turns late", "hit rate fell"}},
+		}, 20 * time.Millisecond, nil, "kv_eviction", "low", []string{"the generator sent its turns at 2 calls/s late (P99 50 ms), which does not explain the miss: counted from sent, P95 TTFT is 850 ms", "hit rate fell"}},
+		{"the generator was late, and that is all", func(_ int, turn *measurement.Turn) {
+			wait(turn, 400*time.Millisecond)
+			turn.Sent = turn.Due + 150*time.Millisecond
+		}, 20 * time.Millisecond, nil, "client", "high", []string{"the generator sent its turns late (P99 150 ms), so the step measures the generator"}},
+		{"the cap held calls, and the server was slow all the same", func(_ int, turn *measurement.Turn) {
+			wait(turn, 900*time.Millisecond)
+			turn.CachedTokens = 0
+		}, 20 * time.Millisecond, func(l *measurement.Log) { l.Steps[1].HeldCalls = 7 }, "kv_eviction", "high", []string{"own cap on concurrent calls, which does not explain the miss"}},
+		{"the cap never let calls go, which is all that failed", func(int, *measurement.Turn) {}, 20 * time.Millisecond, func(l *measurement.Log) {
+			l.Steps[1].HeldCalls = 10
+			for i := range 10 {
+				shed := failed(aTurn(1, 500+i, 1, 240*second, second), measurement.Shed)
+				shed.Sent = measurement.Never
+				l.Turns = append(l.Turns, shed)
+			}
+		}, "client", "high", []string{"raise --max-concurrent-calls"}},
+		{"the failing step was cut", func(_ int, turn *measurement.Turn) { wait(turn, 900*time.Millisecond) }, 20 * time.Millisecond, func(l *measurement.Log) {
+			l.Steps[1].WindowEnd, l.Steps[1].DrainEnd = measurement.Never, measurement.Never
+		}, "", "none", []string{"No step failed"}},
 	} {
 		log := twoSteps(t, c.edit, c.gap)
 		if c.log != nil {

@@ -60,7 +60,8 @@ func analyzeStep(c measurement.Config, s measurement.Step, turns []measurement.T
 	}
 	lo, hi := quantileInterval(waits, .95)
 	r.TTFTP95CI = [2]*float64{figure(lo), figure(hi)}
-	r.TTFTSentP95 = quantile(sorted(firstTokens(in.measured, (*measurement.Turn).TTFTSent)), .95)
+	sent := sorted(firstTokens(in.measured, (*measurement.Turn).TTFTSent))
+	r.TTFTSentP95 = quantile(sent, .95)
 	r.WarmTTFTP50 = quantile(sorted(firstTokens(in.warm, (*measurement.Turn).TTFT)), .5)
 	r.TPOTP50 = quantile(sorted(tpots(in.measured)), .5)
 
@@ -120,7 +121,7 @@ func analyzeStep(c measurement.Config, s measurement.Step, turns []measurement.T
 	for _, o := range c.SLO {
 		r.Objectives = append(r.Objectives, measurement.ObjectiveResult{Objective: o, ValueMS: figure(at(o))})
 	}
-	r.Verdict = verdict(c.SLO, r, at)
+	r.Verdict = verdict(c.SLO, r, at, func(p float64) float64 { return measurement.Quantile(sent, p) })
 	return r, warnings
 }
 
@@ -317,13 +318,19 @@ func byTurn(w window, itl map[int]*hdrhistogram.Histogram) []measurement.TurnRes
 	return out
 }
 
-// verdict judges a step by the objectives, whose values at tells (NaN when it cannot, +Inf when censored). Over an objective,
-// with too many errors or without a P95 for want of first tokens, a step fails whatever else is doubtful; it passes only when
-// nothing that could flatter it is.
-func verdict(slo []measurement.Objective, r measurement.StepResult, at func(measurement.Objective) float64) measurement.Verdict {
+// verdict judges a step by the objectives, whose values at tells (NaN when it cannot, +Inf when censored); sent tells quantiles
+// of TTFT counted from when turns were sent. A step that was cut is undecided whatever its figures. Over an objective, with too
+// many errors or without a P95 for want of first tokens, a step fails whatever else is doubtful, unless the generator was late
+// and from sent on the objective holds: then the miss is the generator's. It passes only when nothing that could flatter it is.
+func verdict(slo []measurement.Objective, r measurement.StepResult, at func(measurement.Objective) float64, sent func(p float64) float64) measurement.Verdict {
+	if incomplete(r) {
+		return measurement.Undecided
+	}
 	known := r.MeasuredTurns > 0
 	for _, o := range append([]measurement.Objective{{Metric: "ttft", Quantile: .95, LimitMS: math.MaxFloat64}}, slo...) {
 		switch v := at(o); {
+		case v > o.LimitMS && o.Metric == "ttft" && sent(o.Quantile) <= o.LimitMS && slices.Contains(r.Flags, measurement.FlagClientLimited):
+			known = false
 		case v > o.LimitMS:
 			return measurement.Fail
 		case math.IsNaN(v) && o.LimitMS < math.MaxFloat64:
@@ -333,8 +340,7 @@ func verdict(slo []measurement.Objective, r measurement.StepResult, at func(meas
 	if r.ErrorRate != nil && *r.ErrorRate >= maxErrorRate {
 		return measurement.Fail
 	}
-	for _, f := range []string{measurement.FlagClientLimited, measurement.FlagCapBound, measurement.FlagUnstable,
-		measurement.FlagContaminated, measurement.FlagIncomplete} {
+	for _, f := range []string{measurement.FlagClientLimited, measurement.FlagCapBound, measurement.FlagUnstable, measurement.FlagContaminated} {
 		known = known && !slices.Contains(r.Flags, f)
 	}
 	if !known {

@@ -23,7 +23,7 @@ func calls(n int, ttft func(i int) time.Duration) []measurement.Turn {
 func constant(d time.Duration) func(int) time.Duration { return func(int) time.Duration { return d } }
 
 func calm() measurement.Step {
-	s := aStep(0, 2, 0)
+	s := aStep(0, 1.1, 0)
 	s.ArrivedCalls, s.LiveTurnsMean, s.LiveMean, s.LiveMax, s.InFlightStart, s.InFlightEnd = 100, 3.42, 14, 20, 3, 3
 	return s
 }
@@ -145,6 +145,30 @@ func TestVerdicts(t *testing.T) {
 		}, measurement.Pass, "", true},
 		{"calls waited for the cap", func(s *measurement.Step) { s.HeldCalls = 1 }, fast, nil, measurement.Undecided, "cap_bound", true},
 		{"calls waited for the cap, and it failed", func(s *measurement.Step) { s.HeldCalls = 1 }, slow, nil, measurement.Fail, "cap_bound", true},
+		{"the generator was late, and but for that it would have passed", nil, slow, func(ts []measurement.Turn) []measurement.Turn {
+			for i := range ts {
+				ts[i].Sent = ts[i].Due + 150*time.Millisecond
+			}
+			return ts
+		}, measurement.Undecided, "client_limited", true},
+		{"the generator was late, and the server slow all the same", nil, slow, func(ts []measurement.Turn) []measurement.Turn {
+			for i := range ts {
+				ts[i].Sent = ts[i].Due + 50*time.Millisecond
+			}
+			return ts
+		}, measurement.Fail, "client_limited", true},
+		{"a miss that the generator explains beside errors that it does not", nil, slow, func(ts []measurement.Turn) []measurement.Turn {
+			for i := range ts {
+				ts[i].Sent = ts[i].Due + 150*time.Millisecond
+			}
+			for i := range 4 {
+				ts[2*i+1].Outcome = measurement.Stall
+			}
+			return ts
+		}, measurement.Fail, "client_limited errors", true},
+		{"fewer calls came than were asked", func(s *measurement.Step) { s.ArrivedCalls = 88 }, fast, nil, measurement.Pass, "off_rate", true},
+		{"more calls came than were asked, and it failed", func(s *measurement.Step) { s.ArrivedCalls = 110 }, slow, nil, measurement.Fail, "off_rate", true},
+		{"a tenth less came", func(s *measurement.Step) { s.ArrivedCalls = 90 }, fast, nil, measurement.Pass, "", true},
 		{"a shed call is an error", func(s *measurement.Step) { s.HeldCalls = 5 }, fast, func(ts []measurement.Turn) []measurement.Turn {
 			for i := range 5 {
 				shed := failed(ts[2*i], measurement.Shed)
@@ -230,7 +254,13 @@ func TestVerdicts(t *testing.T) {
 		{"few turns", nil, fast, func(ts []measurement.Turn) []measurement.Turn { return ts[:40] }, measurement.Pass, "short", true},
 		{"no turns", nil, nil, nil, measurement.Undecided, "short", false},
 		{"cut in the window", func(s *measurement.Step) { s.WindowEnd, s.DrainEnd = measurement.Never, measurement.Never }, fast, nil, measurement.Undecided, "incomplete", true},
-		{"cut, but failing already", func(s *measurement.Step) { s.WindowEnd, s.DrainEnd = measurement.Never, measurement.Never }, slow, nil, measurement.Fail, "incomplete", true},
+		{"cut, though it was failing already", func(s *measurement.Step) { s.WindowEnd, s.DrainEnd = measurement.Never, measurement.Never }, slow, nil, measurement.Undecided, "incomplete", true},
+		{"cut, with nothing but errors", func(s *measurement.Step) { s.WindowEnd, s.DrainEnd = measurement.Never, measurement.Never }, fast, func(ts []measurement.Turn) []measurement.Turn {
+			for i := range ts {
+				ts[i] = failed(ts[i], measurement.Connect)
+			}
+			return ts
+		}, measurement.Undecided, "censored incomplete errors", false},
 		{"turns that this side canceled tell nothing", func(s *measurement.Step) { s.DrainEnd = measurement.Never }, fast, func(ts []measurement.Turn) []measurement.Turn {
 			for i := range 30 {
 				ts[2*i+1] = failed(ts[2*i+1], measurement.Canceled)
@@ -319,6 +349,34 @@ func TestBufferedStreamHasNoITL(t *testing.T) {
 	}
 	if r.Retries != 200 || r.Dialed != 1 {
 		t.Errorf("%d retries, %d dialed; want 200 of all turns, 1 of the measured", r.Retries, r.Dialed)
+	}
+}
+
+func TestOnlyOpenLoopsHaveARateToMiss(t *testing.T) {
+	s := calm()
+	s.Rate = 20
+	turns := calls(100, constant(200*time.Millisecond))
+	config := testConfig()
+	config.Arrivals = closed
+	if r := AnalyzeStep(config, s, turns); slices.Contains(r.Flags, measurement.FlagOffRate) {
+		t.Errorf("a closed loop: flags %v", r.Flags)
+	}
+	log := measurement.Log{Header: measurement.Header{Config: testConfig(), Shard: "0/2"}, Steps: []measurement.Step{s}, Turns: turns}
+	if r := Analyze(log); slices.Contains(r.Steps[0].Flags, measurement.FlagOffRate) {
+		t.Errorf("a shard, whose calls are a part of them: flags %v", r.Steps[0].Flags)
+	}
+	log.Header.Shard = ""
+	if r := Analyze(log); !slices.Contains(r.Steps[0].Flags, measurement.FlagOffRate) {
+		t.Errorf("a whole run: flags %v, want off_rate", r.Steps[0].Flags)
+	}
+}
+
+func TestEveryFlagHasAMeaning(t *testing.T) {
+	for _, f := range []string{measurement.FlagClientLimited, measurement.FlagCapBound, measurement.FlagUnstable, measurement.FlagContaminated, measurement.FlagCensored, measurement.FlagShort,
+		measurement.FlagIncomplete, measurement.FlagErrors, measurement.FlagBuffered, measurement.FlagColdCache, measurement.FlagOffRate} {
+		if meaning(f) == "" {
+			t.Errorf("%s has none", f)
+		}
 	}
 }
 

@@ -3,7 +3,6 @@ package analysis
 import (
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -11,72 +10,133 @@ import (
 	"kneefinder/measurement"
 )
 
-// Summary writes what a person reads after a run: the steps as a table, then a sentence or two on the arrivals, on each knee, on
-// what binds and on what is doubtful. Absent figures are "-".
+// Summary writes what a person reads after a run: first the knees, each a sentence or two, and what binds; then the steps as a
+// table, the arrivals and what is doubtful. Absent figures are "-".
 func Summary(w io.Writer, r measurement.Results) {
 	fmt.Fprintln(w, title(r))
-	fmt.Fprintf(w, "Objectives: %s; errors under 2 %%.\n\n", objectives(r.Config.SLO))
-	u := unitOf(r.Config)
-	rows := [][]string{
-		{u.column(), "λ came", "measured", "TTFT P50", "P95", "95 % interval", "P99", "ITL P50", "P95", "hit rate", "live calls", "errors", "verdict", "flags"},
-		{string(u), string(perSecond), "turns", "ms", "ms", "ms", "ms", "ms", "ms", "%", "mean", "%", "", ""},
+	cut := cutShort(r)
+	if cut != "" {
+		fmt.Fprintln(w, cut)
 	}
-	for _, s := range r.Steps {
+	fmt.Fprintln(w)
+	u := unitOf(r.Config)
+	sentences(w, "SLO knee", kneeHead(u, r.Knees.SLO)+carries(r), r.Knees.SLO.Note)
+	sentences(w, "Curvature knee", kneeHead(u, r.Knees.Curvature), r.Knees.Curvature.Note)
+	sentences(w, "Saturation", kneeHead(u, r.Knees.Saturation), r.Knees.Saturation.Note)
+	binds(w, r.Mechanism)
+	fmt.Fprintf(w, "\nObjectives: %s; errors under 2 %%.\n\n", objectives(r.Config.SLO))
+	stepTable(w, u, r.Steps)
+	fmt.Fprintln(w)
+	if c := certificate(r.Arrivals); c != "" {
+		sentences(w, "Arrivals", c)
+	}
+	for _, s := range r.Warnings {
+		if s != cut {
+			sentences(w, "Warning", s)
+		}
+	}
+}
+
+// binds writes what binds as a sentence, and below it what speaks for it.
+func binds(w io.Writer, m measurement.Mechanism) {
+	name := "cannot be told."
+	if m.Name != "" {
+		name = humanMechanism(m.Name)
+		if m.Confidence != "" {
+			name += fmt.Sprintf(" (%s, confidence %s)", m.Name, m.Confidence)
+		}
+		name += "."
+	}
+	sentences(w, "What binds", name)
+	for _, e := range m.Evidence {
+		folded(w, "  -", "   ", e)
+	}
+}
+
+const tableWidth = 118
+
+// stepTable writes a row a step; flags that would make the table too wide stand below their row. What the flags mean stands
+// below the table.
+func stepTable(w io.Writer, u unit, steps []measurement.StepResult) {
+	rows := [][]string{
+		{u.column(), "λ came", "turns", "TTFT P50", "P95", "95 % interval", "ITL P95", "hit", "live calls", "errors", "verdict"},
+		{string(u), string(perSecond), "", "ms", "ms", "ms", "ms", "%", "mean", "%", ""},
+	}
+	var flags []string
+	for _, s := range steps {
 		p95 := number(s.TTFTP95)
 		if s.TTFTP95 == nil && slices.Contains(s.Flags, measurement.FlagCensored) {
 			p95 = "censored"
 		}
 		rows = append(rows, []string{rate(s.Rate), plain(s.ArrivedRate, "%.3g", 1), fmt.Sprint(s.MeasuredTurns), number(s.TTFTP50), p95,
-			interval(s.TTFTP95CI, number), number(s.TTFTP99), number(s.ITLP50), number(s.ITLP95), plain(s.CacheHitRate, "%.1f", 100),
-			plain(s.LiveCallsMean, "%.1f", 1), plain(s.ErrorRate, "%.1f", 100), string(s.Verdict), strings.Join(s.Flags, " ")})
+			interval(s.TTFTP95CI, compact), number(s.ITLP95), plain(s.CacheHitRate, "%.1f", 100),
+			plain(s.LiveCallsMean, "%.1f", 1), plain(s.ErrorRate, "%.1f", 100), string(s.Verdict)})
+		for _, f := range s.Flags {
+			if !slices.Contains(flags, f) {
+				flags = append(flags, f)
+			}
+		}
 	}
-	table(w, rows, "verdict", "flags")
-	if slices.ContainsFunc(r.Steps, func(s measurement.StepResult) bool { return s.ITLBasis == "chunk" }) {
+	lines := columns(rows, "verdict")
+	for i, line := range lines {
+		var names string
+		switch {
+		case i == 0:
+			names = "flags"
+		case i > 1:
+			names = strings.Join(steps[i-2].Flags, " ")
+		}
+		switch {
+		case utf8.RuneCountInString(line)+2+utf8.RuneCountInString(names) <= tableWidth:
+			fmt.Fprintln(w, strings.TrimRight(line+"  "+names, " "))
+		default:
+			fmt.Fprintf(w, "%s\n        flags: %s\n", strings.TrimRight(line, " "), names)
+		}
+	}
+	if slices.ContainsFunc(steps, func(s measurement.StepResult) bool { return s.ITLBasis == "chunk" }) {
 		fmt.Fprintln(w, "ITL is the gap between chunks of several tokens in this run, not between tokens.")
 	}
-	fmt.Fprintln(w)
-	if c := certificate(r.Arrivals); c != "" {
-		sentences(w, "Arrivals", c)
-	}
-	sentences(w, "SLO knee", kneeHead(u, r.Knees.SLO)+carries(r), r.Knees.SLO.Note)
-	sentences(w, "Curvature knee", kneeHead(u, r.Knees.Curvature), r.Knees.Curvature.Note)
-	sentences(w, "Saturation", kneeHead(u, r.Knees.Saturation), r.Knees.Saturation.Note)
-	name := r.Mechanism.Name
-	switch {
-	case name == "":
-		name = "cannot be told."
-	case r.Mechanism.Confidence != "":
-		name += fmt.Sprintf(" (confidence %s).", r.Mechanism.Confidence)
-	}
-	sentences(w, "What binds", name, strings.Join(r.Mechanism.Evidence, " "))
-	for _, s := range r.Warnings {
-		sentences(w, "Warning", s)
+	for _, f := range flags {
+		if m := meaning(f); m != "" {
+			fmt.Fprintf(w, "  %s: %s\n", f, m)
+		}
 	}
 }
 
-// CompareSummary writes the knees of several runs side by side, each also as a multiple of the first run's, then every setting
-// in which the runs' workloads differ: knees of different workloads do not compare.
+// compact writes milliseconds in few characters: K stands for a thousand.
+func compact(v *float64) string {
+	if v != nil && *v >= 10000 {
+		return fmt.Sprintf("%.3gK", *v/1000)
+	}
+	return number(v)
+}
+
+// CompareSummary writes the knees of several runs side by side, each estimate also as a multiple of the first run's, then which
+// steps count for nothing and every setting in which the runs differ: knees of different workloads do not compare.
 func CompareSummary(w io.Writer, rs []measurement.Results) {
 	if len(rs) == 0 {
 		return
 	}
-	rows := [][]string{{"run", "SLO knee", "estimate", "95 % interval", "of the first", "curvature knee", "saturation", "P95 TTFT at the lowest load", "what binds"}}
+	rows := [][]string{{"run", "SLO knee", "estimate", "95 % interval", "of first's", "curvature", "saturation", "lowest load", "what binds"}}
 	if u, ok := commonUnit(rs); ok {
 		c := string(u)
-		rows = append(rows, []string{"", c, c, c, "", c, c, "ms", ""})
+		rows = append(rows, []string{"", c, c, c, "estimate", c, c, "P95 TTFT, ms", ""})
 	} else {
 		rows[0] = slices.Insert(rows[0], 1, "load")
-		rows = append(rows, []string{"", "", "", "", "", "", "", "", "ms", ""})
+		rows = append(rows, []string{"", "", "", "", "", "estimate", "", "", "P95 TTFT, ms", ""})
 	}
 	for _, r := range rs {
 		k := r.Knees.SLO
 		times := "-"
-		if a, b := best(rs[0].Knees.SLO), best(k); a > 0 && b > 0 && unitOf(r.Config) == unitOf(rs[0].Config) {
+		if a, b := value(rs[0].Knees.SLO.Estimate), value(k.Estimate); a > 0 && b > 0 && unitOf(r.Config) == unitOf(rs[0].Config) {
 			times = fmt.Sprintf("%.2fx", b/a)
 		}
 		p95 := "-"
-		if steps := byRate(r.Steps); len(steps) > 0 {
+		if steps := byRate(whole(r.Steps)); len(steps) > 0 {
 			p95 = fmt.Sprintf("%s at %s", number(steps[0].TTFTP95), rate(steps[0].Rate))
+			if steps[0].TTFTP95 == nil {
+				p95 = "none at " + rate(steps[0].Rate)
+			}
 		}
 		row := []string{r.Label, kneeCell(k), plain(k.Estimate, "%.3g", 1), interval(k.CI95, func(v *float64) string { return plain(v, "%.3g", 1) }),
 			times, kneeCell(r.Knees.Curvature), kneeCell(r.Knees.Saturation), p95, orDash(r.Mechanism.Name)}
@@ -89,23 +149,37 @@ func CompareSummary(w io.Writer, rs []measurement.Results) {
 	fmt.Fprintln(w)
 	for _, r := range rs {
 		fmt.Fprintln(w, title(r))
+		if cut := cutShort(r); cut != "" {
+			fmt.Fprintln(w, "    "+cut)
+		}
 	}
 	for _, r := range rs[1:] {
-		for _, d := range differences(rs[0], r) {
+		if d := differences(rs[0], r, workload); d != "" {
 			sentences(w, "Warning", fmt.Sprintf("%s and %s are not the same workload: %s.", rs[0].Label, r.Label, d))
+		}
+		if d := differences(rs[0], r, windows); d != "" {
+			if a, b := windowRange(rs[0]), windowRange(r); a != b {
+				d += fmt.Sprintf("; windows lasted %s against %s", a, b)
+			}
+			sentences(w, "Warning", fmt.Sprintf("%s and %s were not measured alike: %s. A longer window bounds a P95 better and sees more of what builds up slowly.", rs[0].Label, r.Label, d))
 		}
 	}
 }
 
-// best is the estimate, or the knee itself, of a found knee; NaN of any other.
-func best(k measurement.Knee) float64 {
-	if k.Status != measurement.Found {
-		return math.NaN()
+// windowRange is how long the windows of a run's whole steps were.
+func windowRange(r measurement.Results) string {
+	var s []float64
+	for _, step := range whole(r.Steps) {
+		s = append(s, step.WindowS)
 	}
-	if k.Estimate != nil {
-		return *k.Estimate
+	if len(s) == 0 {
+		return "no time"
 	}
-	return value(k.Rate)
+	lo, hi := fmt.Sprintf("%.3g", slices.Min(s)), fmt.Sprintf("%.3g", slices.Max(s))
+	if lo == hi {
+		return lo + " s"
+	}
+	return lo + " to " + hi + " s"
 }
 
 // title names a run: its label, what answered, and how far its figures are to be believed.
@@ -193,13 +267,14 @@ func carries(r measurement.Results) string {
 	return ""
 }
 
-// differences names the settings that make two runs' knees incomparable.
-func differences(a, b measurement.Results) []string {
-	var out []string
-	for _, f := range []struct {
-		name string
-		of   func(measurement.Config) any
-	}{
+// setting is one that may make two runs' knees incomparable.
+type setting struct {
+	name string
+	of   func(measurement.Config) any
+}
+
+var (
+	workload = []setting{
 		{"system_prompt_tokens", func(c measurement.Config) any { return c.SystemPromptTokens }},
 		{"user_tokens", func(c measurement.Config) any { return c.UserTokens }},
 		{"turns", func(c measurement.Config) any { return c.Turns }},
@@ -209,12 +284,24 @@ func differences(a, b measurement.Results) []string {
 		{"gap_max_s", func(c measurement.Config) any { return c.GapMaxSeconds }},
 		{"arrivals", func(c measurement.Config) any { return process(c) }},
 		{"slo", func(c measurement.Config) any { return objectives(c.SLO) }},
-	} {
+	}
+	windows = []setting{
+		{"warmup_s", func(c measurement.Config) any { return c.WarmupSeconds }},
+		{"step_duration_s", func(c measurement.Config) any { return c.StepSeconds }},
+		{"max_step_duration_s", func(c measurement.Config) any { return c.MaxStepSeconds }},
+		{"min_turns", func(c measurement.Config) any { return c.MinTurns }},
+	}
+)
+
+// differences names those of the settings in which two runs differ; "" when they are alike.
+func differences(a, b measurement.Results, of []setting) string {
+	var out []string
+	for _, f := range of {
 		if va, vb := f.of(a.Config), f.of(b.Config); va != vb {
 			out = append(out, fmt.Sprintf("%s is %v against %v", f.name, va, vb))
 		}
 	}
-	return out
+	return strings.Join(out, "; ")
 }
 
 // number writes milliseconds for a cell.
@@ -254,12 +341,20 @@ func orDash(s string) string {
 
 // table writes rows whose first is the head; columns of figures stand to the right, those named in left to the left.
 func table(w io.Writer, rows [][]string, left ...string) {
+	for _, line := range columns(rows, left...) {
+		fmt.Fprintln(w, strings.TrimRight(line, " "))
+	}
+}
+
+// columns are the lines of a table, all equally long.
+func columns(rows [][]string, left ...string) []string {
 	widths := make([]int, len(rows[0]))
 	for _, row := range rows {
 		for i, cell := range row {
 			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
 		}
 	}
+	var lines []string
 	for _, row := range rows {
 		var line strings.Builder
 		for i, cell := range row {
@@ -270,18 +365,25 @@ func table(w io.Writer, rows [][]string, left ...string) {
 				line.WriteString("  " + pad + cell)
 			}
 		}
-		fmt.Fprintln(w, strings.TrimRight(line.String(), " "))
+		lines = append(lines, line.String())
 	}
+	return lines
 }
 
-// sentences writes a headed paragraph, folded so that it stays readable in a terminal.
+// sentences writes a headed paragraph.
 func sentences(w io.Writer, head string, text ...string) {
+	folded(w, head+":", "   ", text...)
+}
+
+// folded writes a paragraph folded so that it stays readable in a terminal; every line but the first begins with indent and a
+// space.
+func folded(w io.Writer, head, indent string, text ...string) {
 	const width = 110
-	line := head + ":"
+	line := head
 	for _, word := range strings.Fields(strings.Join(text, " ")) {
 		if utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width {
 			fmt.Fprintln(w, line)
-			line = "   "
+			line = indent
 		}
 		line += " " + word
 	}

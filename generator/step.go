@@ -516,7 +516,7 @@ func (s *step) turnEnds(t *measurement.Turn) {
 	}
 	s.turns--
 	calls, turns := s.live, s.turns
-	if t.Outcome == measurement.Connect {
+	if t.Outcome == measurement.Connect && !t.Local {
 		s.refused++
 	} else if t.Outcome != measurement.Canceled {
 		s.refused = 0

@@ -140,6 +140,7 @@ type turnLine struct {
 	Reused      bool     `json:"reused,omitempty"`
 	Dialed      millis   `json:"dialed_ms,omitempty"`
 	Retries     int      `json:"retries,omitempty"`
+	Local       bool     `json:"local,omitempty"`
 	Outcome     Outcome  `json:"outcome"`
 	Detail      string   `json:"detail,omitempty"`
 }
@@ -267,7 +268,7 @@ func turnToLine(t Turn, raw bool) turnLine {
 		Wrote: seconds(t.WroteRequest), Headers: seconds(t.Headers), FirstEvent: seconds(t.FirstEvent),
 		FirstToken: seconds(t.FirstToken), LastToken: seconds(t.LastToken), End: seconds(t.End), FirstTokens: t.FirstEventTokens,
 		Prompt: known(t.PromptTokens), Completion: known(t.CompletionTokens), Cached: known(t.CachedTokens),
-		Reused: t.Reused, Dialed: millis(t.Dialed), Retries: t.Retries, Outcome: t.Outcome, Detail: t.Detail}
+		Reused: t.Reused, Dialed: millis(t.Dialed), Retries: t.Retries, Local: t.Local, Outcome: t.Outcome, Detail: t.Detail}
 	if t.Held >= 0 {
 		held := seconds(t.Held)
 		l.Held = &held
@@ -293,7 +294,7 @@ func (l turnLine) turn() Turn {
 		WroteRequest: time.Duration(l.Wrote), Headers: time.Duration(l.Headers), FirstEvent: time.Duration(l.FirstEvent),
 		FirstToken: time.Duration(l.FirstToken), LastToken: time.Duration(l.LastToken), End: time.Duration(l.End),
 		FirstEventTokens: l.FirstTokens, PromptTokens: count(l.Prompt), CompletionTokens: count(l.Completion),
-		CachedTokens: count(l.Cached), Reused: l.Reused, Dialed: time.Duration(l.Dialed), Retries: l.Retries, Outcome: l.Outcome, Detail: l.Detail}
+		CachedTokens: count(l.Cached), Reused: l.Reused, Dialed: time.Duration(l.Dialed), Retries: l.Retries, Local: l.Local, Outcome: l.Outcome, Detail: l.Detail}
 	if l.Held != nil {
 		t.Held = time.Duration(*l.Held)
 	}

@@ -84,7 +84,7 @@ func genTurn(t *rapid.T) Turn {
 		Headers: d("headers"), FirstEvent: d("event"), FirstToken: d("first"), LastToken: d("last"), End: d("end"),
 		PromptTokens: n.Draw(t, "prompt"), CompletionTokens: n.Draw(t, "completion"), CachedTokens: n.Draw(t, "cached"),
 		Dialed: time.Duration(rapid.Int64Range(0, 1e10).Draw(t, "dialed")), Retries: rapid.IntRange(0, 1).Draw(t, "retries"),
-		FirstEventTokens: 1, Reused: rapid.Bool().Draw(t, "reused"), Outcome: OK, Detail: rapid.String().Draw(t, "detail")}
+		FirstEventTokens: 1, Reused: rapid.Bool().Draw(t, "reused"), Local: rapid.Bool().Draw(t, "local"), Outcome: OK, Detail: rapid.String().Draw(t, "detail")}
 	for range rapid.IntRange(0, 4).Draw(t, "gaps") {
 		turn.Gaps = append(turn.Gaps, time.Duration(rapid.Int64Range(0, 1e12).Draw(t, "gap")))
 	}

@@ -66,6 +66,7 @@ type Turn struct {
 	Reused  bool          // the request went over a connection that had carried one before
 	Dialed  time.Duration // connecting and TLS handshake that the turn itself waited for; 0 when the connection was there
 	Retries int           // times the request was sent again because a kept connection turned out to be closed
+	Local   bool          // a failure of this side: it is out of files or ports; it says nothing of the server
 	Outcome Outcome
 	Detail  string // for a failure: one sentence of what was seen; never a secret, never prompt text
 }

@@ -8,16 +8,20 @@
 //	kneeanalyze merge results/H200-0-of-2.turns.jsonl results/H200-1-of-2.turns.jsonl -o results/H200.turns.jsonl
 //
 // knee takes turn logs (.turns.jsonl), which it analyses anew, and results (.json), which it shows as they are; analysing a
-// run's turn log gives the figures of its results. It prints the steps as a table, a certificate of the arrivals (whether calls
-// really were sent as a Poisson process, and how late), then a few sentences on each knee:
+// run's turn log gives the figures of its results. It prints a sentence or two on each knee, what binds there and what speaks
+// for it, then the steps as a table with the meaning of their flags, a certificate of the arrivals (whether calls really were
+// sent as a Poisson process, and how late), and warnings of what is doubtful. The knees:
 //
 //   - The SLO knee is the largest rate that meets the objectives below the first that does not: the number to provision against.
-//     The interpolated rate beside it is where the curve itself crosses the limit, with a 95 % interval where it has one.
+//     The interpolated rate beside it, at most the first rate that fails, is where the curve itself crosses the limit, with a
+//     95 % interval where it has one.
 //   - The curvature knee is the elbow of P95 TTFT over the load (Kneedle), wherever the limit is.
-//   - Saturation is where the server no longer completes what arrives.
+//   - Saturation is where completions begin to lag behind arrivals.
 //
-// A step is undecided when something about it is doubtful and its objectives hold: the flags say what. compare prints the knees
-// of several runs side by side, and which settings of their workloads differ. merge joins the logs of the shards of one run
+// A step is undecided when something about it is doubtful and its objectives hold, or would have held but for the generator's
+// own lateness: the flags say what. A step that was cut is undecided whatever it shows, and counts for nothing. compare prints
+// the knees of several runs side by side, which settings of their workloads differ, and whether they were measured alike; it
+// draws open-loop and closed-loop runs in no common picture. merge joins the logs of the shards of one run
 // (kneeload sweep --shard) into the log that one process sending all the calls would have written, and refuses logs that are
 // not that; the most calls live at once are counted anew, from each call's first request to its last answer.
 //

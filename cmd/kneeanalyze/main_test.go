@@ -134,6 +134,9 @@ func TestKnee(t *testing.T) {
 		t.Fatalf("knee of a turn log: code %d, errors %q", fromLog.code, fromLog.err)
 	}
 	isPNG(t, "pictures/L40S.png")
+	if at, table := strings.Index(fromLog.out, "SLO knee:"), strings.Index(fromLog.out, "λ asked"); at < 0 || at > table {
+		t.Errorf("the answer does not come before the table:\n%s", fromLog.out)
+	}
 	for _, want := range []string{"L40S: gemma-4-12b on sglang 0.5.23 on L40S (measured)", "SLO knee: 0.75 calls/s; interpolated 0.896", "Curvature knee: 1 calls/s", "Arrivals: constant, as asked"} {
 		if !strings.Contains(fromLog.out, want) {
 			t.Errorf("no %q in:\n%s", want, fromLog.out)
@@ -177,6 +180,22 @@ func TestCompare(t *testing.T) {
 		t.Errorf("code %d, %q\n%s", got.code, got.err, got.out)
 	}
 	isPNG(t, "compare.png")
+	loop := aLog("loop", 1)
+	loop.Header.Config.Arrivals, loop.Header.Config.Turns, loop.Header.Config.MinTurns = "closed", 3, 250
+	write(t, "results", "loop.turns.jsonl", func(out io.Writer) error { return writeLog(out, loop) })
+	if got := command(t, "compare", "results/L40S.json", "results/loop.turns.jsonl", "-o", "mixed.png"); got.code != 1 || got.out != "" || !strings.Contains(got.err, "do not share an axis") {
+		t.Errorf("an open and a closed loop in one picture: code %d, %q, printed %q; want 1 and nothing printed", got.code, got.err, got.out)
+	}
+	if _, err := os.Stat("mixed.png"); err == nil {
+		t.Error("a refused comparison leaves a picture")
+	}
+	mixed := command(t, "compare", "results/L40S.json", "results/loop.turns.jsonl")
+	one := strings.Join(strings.Fields(mixed.out), " ")
+	for _, want := range []string{"L40S and loop are not the same workload: turns is 2 against 3; arrivals is constant against closed.", "L40S and loop were not measured alike: min_turns is 60 against 250."} {
+		if mixed.code != 0 || !strings.Contains(one, want) {
+			t.Errorf("code %d, no %q in:\n%s", mixed.code, want, mixed.out)
+		}
+	}
 	twice := command(t, "compare", "results/L40S.json", "results/L40S.turns.jsonl")
 	if !strings.Contains(twice.out, "L40S (results/L40S.json)") || !strings.Contains(twice.out, "L40S (results/L40S.turns.jsonl)") {
 		t.Errorf("runs of one label are not told apart:\n%s", twice.out)
@@ -278,7 +297,7 @@ func TestTornLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := command(t, "knee", "torn.turns.jsonl")
-	for _, want := range []string{"incomplete", "the last line is torn", "SLO knee: 0.75 calls/s"} {
+	for _, want := range []string{"The run was cut: its last step, λ 1.5 calls/s, did not end and counts for nothing.\n\nSLO knee", "undecided  incomplete", "the last line is torn", "SLO knee: 0.75 calls/s"} {
 		if got.code != 0 || !strings.Contains(got.out, want) {
 			t.Errorf("code %d, no %q in:\n%s%s", got.code, want, got.out, got.err)
 		}

@@ -55,6 +55,13 @@ func slow(c *Client, wait time.Duration) {
 	}
 }
 
+// idle is how many connections no turn uses.
+func (c *Client) idle() int {
+	c.conns.mu.Lock()
+	defer c.conns.mu.Unlock()
+	return len(c.conns.idle)
+}
+
 // testCertificate is httptest's.
 func testCertificate(t *testing.T) tls.Certificate {
 	s := httptest.NewUnstartedServer(nil)
@@ -136,10 +143,8 @@ func TestPrepareOverTLS(t *testing.T) {
 		}
 		time.Sleep(500 * time.Millisecond)
 		c.Prepare(t.Context())
-		for idle := 0; idle == 0; time.Sleep(time.Millisecond) {
-			c.conns.mu.Lock()
-			idle = len(c.conns.idle)
-			c.conns.mu.Unlock()
+		for c.idle() == 0 {
+			time.Sleep(time.Millisecond)
 		}
 	}
 	if got := opened.Load(); got != 4 {
@@ -204,12 +209,12 @@ func TestPrepareOpensNoMore(t *testing.T) {
 				c := p.client(t, nil)
 				test.do(c, t.Context())
 				synctest.Wait()
-				if got, idle := p.opened(), len(c.conns.idle); got != test.want || idle != test.idle {
+				if got, idle := p.opened(), c.idle(); got != test.want || idle != test.idle {
 					t.Errorf("opened %d, %d idle, want %d, %d", got, idle, test.want, test.idle)
 				}
 				time.Sleep(idleConn)
 				synctest.Wait()
-				if n := len(c.conns.idle); n != 0 {
+				if n := c.idle(); n != 0 {
 					t.Errorf("%d are idle after 4s", n)
 				}
 			})
@@ -249,8 +254,8 @@ func TestPrepareFails(t *testing.T) {
 				c.Prepare(t.Context())
 				time.Sleep(test.wait)
 				turn := c.Do(t.Context(), ask(1)).Turn
-				if turn.Outcome != test.want || !strings.Contains(turn.Detail, test.detail) {
-					t.Errorf("got %s: %s, want %s: %s", turn.Outcome, turn.Detail, test.want, test.detail)
+				if turn.Outcome != test.want || turn.Local || !strings.Contains(turn.Detail, test.detail) {
+					t.Errorf("got %s: %s (local: %v), want %s: %s, not local", turn.Outcome, turn.Detail, turn.Local, test.want, test.detail)
 				}
 				time.Sleep(time.Second)
 				c.cfg.Limits = generator.Limits{}
@@ -378,8 +383,8 @@ func TestOutOfFiles(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	got, _, _ := strings.Cut(string(out), "\n")
-	if want := "connect: this side is out of files or ports: "; !strings.HasPrefix(got, want) || !strings.Contains(got, "too many open files") {
-		t.Errorf("got %q, want %q and the system's words", got, want)
+	if want := "connect: this side is out of files or ports: "; !strings.HasPrefix(got, want) || !strings.HasSuffix(got, "too many open files (local: true)") {
+		t.Errorf("got %q, want %q and the system's words, of this side", got, want)
 	}
 	if !strings.Contains(string(out), "afterwards: ok") {
 		t.Errorf("got %s, want an answer when there are files again", out)
@@ -402,7 +407,7 @@ func outOfFiles(t *testing.T, base string) {
 		files = append(files, f)
 	}
 	turn := c.Do(t.Context(), ask(1)).Turn
-	fmt.Printf("%s: %s\n", turn.Outcome, turn.Detail)
+	fmt.Printf("%s: %s (local: %v)\n", turn.Outcome, turn.Detail, turn.Local)
 	for _, f := range files {
 		f.Close()
 	}
@@ -419,7 +424,7 @@ func TestOutOfPorts(t *testing.T) {
 	}
 	defer c.Close()
 	turn := c.Do(t.Context(), ask(1)).Turn
-	if want := "this side is out of files or ports: dial tcp: connect: cannot assign"; turn.Outcome != measurement.Connect || !strings.HasPrefix(turn.Detail, want) {
+	if want := "this side is out of files or ports: dial tcp: connect: cannot assign"; turn.Outcome != measurement.Connect || !turn.Local || !strings.HasPrefix(turn.Detail, want) {
 		t.Errorf("got %s: %s, want %s", turn.Outcome, turn.Detail, want)
 	}
 }

@@ -30,6 +30,7 @@ func (t *turn) noAnswer(ctx context.Context, err error, now time.Duration) {
 	case errors.As(err, &tlsError{}):
 		t.fail(measurement.TLS, now, "TLS handshake: %s", t.clean(err.Error()))
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE), errors.Is(err, syscall.EADDRNOTAVAIL):
+		t.rec.Local = true
 		t.fail(measurement.Connect, now, "this side is out of files or ports: %s", t.clean(err.Error()))
 	case t.sent.conn == nil:
 		t.fail(measurement.Connect, now, "no connection: %s", t.clean(err.Error()))

@@ -160,6 +160,8 @@ func TestFailures(t *testing.T) {
 		{name: "compressed", base: answer(200, "Content-Type: text/event-stream\nContent-Encoding: gzip", "\x1f\x8b"), want: measurement.NotStream, detail: "compressed (gzip)"},
 		{name: "no content", base: answer(204, "", ""), want: measurement.Truncated, detail: "no event"},
 		{name: "a stream under another name", base: answer(201, "Content-Type: text/plain", "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\ndata: [DONE]\n\n"), want: measurement.OK},
+		{name: "a stream that ends with its connection", base: sends("HTTP/1.0 200 OK\r\nContent-Type: text/event-stream\r\n\r\n" +
+			"data: {\"choices\":[{\"delta\":{\"content\":\"a\"},\"finish_reason\":\"stop\"}]}\n\n"), want: measurement.OK},
 		{name: "the key in a stream", base: answer(200, "Content-Type: text/event-stream", "event: error\ndata: bad key "+key+"\n\n"), want: measurement.StreamError, detail: "bad key [secret]"},
 		{name: "an event of 5 MB", base: answer(200, "Content-Type: text/event-stream",
 			"data: {\"x\":\""+strings.Repeat("y", 5<<20)+"\",\"choices\":[{\"delta\":{\"content\":\"a\"},\"finish_reason\":\"stop\"}]}\n\n"), want: measurement.OK},

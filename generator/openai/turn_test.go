@@ -249,6 +249,26 @@ func TestDelays(t *testing.T) {
 	})
 }
 
+// TestChunkInParts has the size of an HTTP chunk come long before what is in it.
+func TestChunkInParts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all, _ := writes(t, `C"a" C"b" F D`)
+		c := answers(func(conn net.Conn) bool {
+			for _, part := range []string{streamHead, fmt.Sprintf("%x\r", len(all[0].bytes)), "\n", all[0].bytes, "\r\n0\r\n\r\n"} {
+				if _, err := io.WriteString(conn, part); err != nil {
+					return false
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+			return true
+		}).client(t, nil)
+		turn := c.Do(t.Context(), ask(2)).Turn
+		if want := 300 * time.Millisecond; turn.Outcome != measurement.OK || turn.FirstToken != want || turn.End != want {
+			t.Errorf("got %+v, want all of it at %v", turn, want)
+		}
+	})
+}
+
 // TestLimitsBeforeTheStream checks which limit a turn breaks when no stream has begun, and that it says how far it came.
 func TestLimitsBeforeTheStream(t *testing.T) {
 	hang := make(chan struct{})
