@@ -36,7 +36,56 @@ func doubts(log measurement.Log, r measurement.Results) []string {
 	add(slowConnect(r))
 	add(dialed(r))
 	add(shortOutput(r))
+	add(longOutput(log))
+	add(impossibleCounts(log))
+	add(ownFaults(log))
 	return out
+}
+
+// longOutput says that the server does not heed max_tokens.
+func longOutput(log measurement.Log) string {
+	long, known := 0, 0
+	for _, t := range log.Turns {
+		if t.Outcome != measurement.OK || t.CompletionTokens < 0 {
+			continue
+		}
+		known++
+		if most := log.Header.Config.OutputTokens; t.Turn > 1 && t.CompletionTokens > most || t.Turn == 1 && t.CompletionTokens > 1 {
+			long++
+		}
+	}
+	if float64(long) <= maxShort*float64(known) {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d answers are longer than was asked: the server does not heed max_tokens, so it did more work than the run says.", long, known)
+}
+
+// impossibleCounts says that more of a prompt was cached than there was of it.
+func impossibleCounts(log measurement.Log) string {
+	n := 0
+	for _, t := range log.Turns {
+		if t.PromptTokens > 0 && t.CachedTokens > t.PromptTokens {
+			n++
+		}
+	}
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d turns report more cached tokens than their prompt has: the server's counts cannot be right, and those turns are left out of hit rates.", n)
+}
+
+// ownFaults says that this side was out of files or ports.
+func ownFaults(log measurement.Log) string {
+	n, said := 0, ""
+	for _, t := range log.Turns {
+		if t.Local {
+			n, said = n+1, t.Detail
+		}
+	}
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d turns failed on this side and are not held against the server (%s): raise the limit of open files (ulimit -n), or send the load from several machines (--shard).", n, said)
 }
 
 // cutShort says which steps did not end; "" when all did.

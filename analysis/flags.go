@@ -41,7 +41,7 @@ func flags(c measurement.Config, s measurement.Step, w window, r measurement.Ste
 		name string
 		set  bool
 	}{
-		{measurement.FlagClientLimited, r.ScheduleLagP99 != nil && *r.ScheduleLagP99 > lagLimit},
+		{measurement.FlagClientLimited, r.ScheduleLagP99 != nil && *r.ScheduleLagP99 > lagLimit || local(w.all)},
 		{measurement.FlagCapBound, s.HeldCalls > 0},
 		{measurement.FlagUnstable, s.WindowEnd >= 0 && unstable(s, len(w.all))},
 		{measurement.FlagContaminated, contaminated(w.first)},
@@ -120,6 +120,16 @@ func incomplete(s measurement.StepResult) bool {
 // whole are the steps that came to their end: no other counts for anything.
 func whole(steps []measurement.StepResult) []measurement.StepResult {
 	return slices.DeleteFunc(slices.Clone(steps), incomplete)
+}
+
+// local reports whether turns failed because this side was out of files or ports.
+func local(turns []*measurement.Turn) bool {
+	for _, t := range turns {
+		if t.Local {
+			return true
+		}
+	}
+	return false
 }
 
 // unstable reports whether the turns in flight grew by more than chance allows: by more than a twentieth of what arrived, and

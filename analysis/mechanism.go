@@ -3,6 +3,7 @@ package analysis
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -16,6 +17,7 @@ const (
 	MechanismEviction = "kv_eviction"                  // warm prefixes were gone when their turns came
 	MechanismPrefill  = "queueing_behind_cold_prefill" // late turns waited while another call's first turn was prefilled
 	MechanismDecode   = "decode"                       // tokens themselves came slower
+	MechanismErrors   = "errors"                       // the server refused or broke requests
 )
 
 // What evidence must show.
@@ -38,6 +40,8 @@ func humanMechanism(name string) string {
 		return "warm turns queue behind other calls' cold prefills"
 	case MechanismDecode:
 		return "decoding: the tokens themselves come slower"
+	case MechanismErrors:
+		return "errors: the server refuses or breaks requests"
 	}
 	return name
 }
@@ -82,7 +86,7 @@ func Mechanism(log measurement.Log, r measurement.Results) measurement.Mechanism
 	}
 
 	var found []finding
-	for _, f := range []finding{client(u, log, s, r.Config.SLO), eviction(u, s, below, late), coldPrefill(u, log, s, late, inTime), decode} {
+	for _, f := range []finding{client(u, log, s, r.Config.SLO), failures(u, s), eviction(u, s, below, late), coldPrefill(u, log, s, late, inTime), decode} {
 		if f.name != "" {
 			found = append(found, f)
 		}
@@ -92,7 +96,7 @@ func Mechanism(log measurement.Log, r measurement.Results) measurement.Mechanism
 		remark = ""
 	}
 	if len(found) == 0 {
-		none.Evidence = []string{fmt.Sprintf("At %s the hit rate held, late turns were not tied to cold prefills and tokens did not slow down: what binds cannot be told from this run.", u.of(s.Rate))}
+		none.Evidence = []string{untold(u, s, below)}
 		if remark != "" {
 			none.Evidence = append(none.Evidence, remark)
 		}
@@ -112,6 +116,38 @@ func Mechanism(log measurement.Log, r measurement.Results) measurement.Mechanism
 	return m
 }
 
+// untold says what was looked for and not found, as far as it could be looked for.
+func untold(u unit, s measurement.StepResult, below []measurement.StepResult) string {
+	hits := "the hit rate held"
+	switch {
+	case s.CacheHitRate == nil:
+		hits = "the hit rate is unknown"
+	case len(below) == 0:
+		hits = fmt.Sprintf("the hit rate is %.0f %%, with no lower load to hold it against", 100**s.CacheHitRate)
+	}
+	return fmt.Sprintf("At %s %s, late turns were not tied to cold prefills and tokens did not slow down: what binds cannot be told from this run.", u.of(s.Rate), hits)
+}
+
+// failures names the kind of failure that most of a failing step's errors have, when it is errors that fail it.
+func failures(u unit, s measurement.StepResult) finding {
+	if s.ErrorRate == nil || *s.ErrorRate < maxErrorRate || s.Errors == 0 {
+		return finding{}
+	}
+	kind, most := measurement.Outcome(""), 0
+	for _, k := range slices.Sorted(maps.Keys(s.ErrorKinds)) {
+		if n := s.ErrorKinds[k]; n > most && k != measurement.Shed {
+			kind, most = k, n
+		}
+	}
+	switch kind {
+	case "", measurement.TTFTTimeout, measurement.TotalTimeout, measurement.Stall: // slowness, whose cause the others look for
+		return finding{}
+	}
+	share := float64(most) / float64(s.Errors)
+	return finding{name: MechanismErrors, explains: share, sure: share > .5,
+		sentence: fmt.Sprintf("At %s %.2g %% of the turns failed, %d of the %d failures as %s: the server refused or broke them, which is no matter of waiting.", u.of(s.Rate), 100**s.ErrorRate, most, s.Errors, kind)}
+}
+
 // onlyITL reports whether a step misses its objectives for the gaps between tokens and none for the first ones.
 func onlyITL(s measurement.StepResult, slo []measurement.Objective) bool {
 	itl := false
@@ -126,7 +162,8 @@ func onlyITL(s measurement.StepResult, slo []measurement.Objective) bool {
 	return itl
 }
 
-// lateTurns splits the measured turns of a step into those over the limit, or without a token, and those within it.
+// lateTurns splits the measured turns of a step that got a token into those over the limit and those within it. A turn that was
+// refused did not wait, and what made it fail is told by its kind.
 func lateTurns(log measurement.Log, s measurement.StepResult, limitMS float64) (late, inTime []*measurement.Turn) {
 	i := slices.IndexFunc(log.Steps, func(l measurement.Step) bool { return l.Step == s.Step })
 	if i < 0 || math.IsNaN(limitMS) {
@@ -136,7 +173,7 @@ func lateTurns(log measurement.Log, s measurement.StepResult, limitMS float64) (
 		switch d, ok := t.TTFT(); {
 		case ok && millis(d) <= limitMS:
 			inTime = append(inTime, t)
-		case ok || t.Outcome.Failed():
+		case ok:
 			late = append(late, t)
 		}
 	}

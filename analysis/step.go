@@ -45,12 +45,17 @@ func analyzeStep(c measurement.Config, s measurement.Step, turns []measurement.T
 		arrived = len(in.warm)
 	}
 	r.ArrivedRate = perSecond(float64(arrived))
+	sentTurns := 0
 	for _, t := range in.counted() {
+		if ownFault(t) {
+			continue
+		}
+		sentTurns++
 		if t.Outcome.Failed() {
 			r.Errors++
 		}
 	}
-	r.ErrorRate = figure(float64(r.Errors) / float64(len(in.warm)+len(in.measured)))
+	r.ErrorRate = figure(float64(r.Errors) / float64(sentTurns))
 
 	waits := firstTokens(in.measured, (*measurement.Turn).TTFT)
 	ttft := sorted(waits)
@@ -100,8 +105,8 @@ func analyzeStep(c measurement.Config, s measurement.Step, turns []measurement.T
 	r.ScheduleLagP99 = quantile(sorted(lags(in.all)), .99)
 	if complete {
 		r.LiveTurnsMean, r.LiveCallsMean, r.LiveCallsMax = figure(s.LiveTurnsMean), figure(s.LiveMean), &s.LiveMax
-		growth := float64(s.InFlightEnd-s.InFlightStart) / float64(len(in.all))
-		r.InFlightSlope, r.SaturationRatio = figure(growth), figure(1-growth)
+		r.InFlightSlope = figure(float64(s.InFlightEnd-s.InFlightStart) / float64(len(in.all)))
+		r.SaturationRatio = saturationRatio(s, in)
 		if w := littlesLaw(unitOf(c), s, turns); w != "" {
 			warnings = append(warnings, w)
 		}
@@ -123,6 +128,31 @@ func analyzeStep(c measurement.Config, s measurement.Step, turns []measurement.T
 	}
 	r.Verdict = verdict(c.SLO, r, at, func(p float64) float64 { return measurement.Quantile(sent, p) })
 	return r, warnings
+}
+
+// saturationRatio is completions per arrival over the window, 1 - (in flight at its end - at its start)/arrived turns, written so
+// that the noise of the arrivals cancels; a turn that failed is no completion. Growth within two standard deviations of the
+// difference of two counts is none: a few turns more or fewer in flight at the very end of a short window are chance. Absent
+// when the cap held calls back, for then arrivals are the generator's.
+func saturationRatio(s measurement.Step, in window) *float64 {
+	arrived, failed := 0, 0
+	for _, t := range in.counted() {
+		if t.Outcome == measurement.Shed {
+			return nil
+		}
+		arrived++
+		if t.Outcome.Failed() {
+			failed++
+		}
+	}
+	if s.HeldCalls > 0 || arrived == 0 {
+		return nil
+	}
+	growth := float64(s.InFlightEnd - s.InFlightStart)
+	if math.Abs(growth) <= growthZ*math.Sqrt(float64(s.InFlightEnd+s.InFlightStart)) {
+		growth = 0
+	}
+	return figure(1 - min(1, (max(0, growth)+float64(failed))/float64(arrived)))
 }
 
 // window holds the turns of one step that were due in its window, in the order sent.
@@ -192,7 +222,7 @@ func firstTokens(turns []*measurement.Turn, wait func(*measurement.Turn) (time.D
 	for _, t := range turns {
 		if d, ok := wait(t); ok {
 			out = append(out, millis(d))
-		} else if t.Outcome.Failed() {
+		} else if t.Outcome.Failed() && !ownFault(t) {
 			out = append(out, math.Inf(1))
 		}
 	}
@@ -241,13 +271,17 @@ func quantile(sorted []float64, p float64) *float64 { return figure(measurement.
 func hitRate(turns []*measurement.Turn) float64 {
 	cached, prompt := 0, 0
 	for _, t := range turns {
-		if t.CachedTokens >= 0 && t.PromptTokens > 0 {
+		if t.CachedTokens >= 0 && t.CachedTokens <= t.PromptTokens && t.PromptTokens > 0 {
 			cached += t.CachedTokens
 			prompt += t.PromptTokens
 		}
 	}
 	return float64(cached) / float64(prompt)
 }
+
+// ownFault reports whether a turn failed for a reason that is this side's: it was never sent, or this side was out of files or
+// ports. It says nothing of the server and counts in none of its figures.
+func ownFault(t *measurement.Turn) bool { return t.Outcome == measurement.Shed || t.Local }
 
 // basis says what a gap between events is: one token each, as far as the answers' own counts show, or a chunk of several.
 func basis(measured []*measurement.Turn) string {
@@ -258,7 +292,10 @@ func basis(measured []*measurement.Turn) string {
 			tokens += t.CompletionTokens
 		}
 	}
-	if tokens > 0 && float64(events) >= tokenBasis*float64(tokens) {
+	switch {
+	case tokens == 0:
+		return "" // nobody said how many tokens there were
+	case float64(events) >= tokenBasis*float64(tokens):
 		return "token"
 	}
 	return "chunk"

@@ -169,14 +169,21 @@ func TestVerdicts(t *testing.T) {
 		{"fewer calls came than were asked", func(s *measurement.Step) { s.ArrivedCalls = 88 }, fast, nil, measurement.Pass, "off_rate", true},
 		{"more calls came than were asked, and it failed", func(s *measurement.Step) { s.ArrivedCalls = 110 }, slow, nil, measurement.Fail, "off_rate", true},
 		{"a tenth less came", func(s *measurement.Step) { s.ArrivedCalls = 90 }, fast, nil, measurement.Pass, "", true},
-		{"a shed call is an error", func(s *measurement.Step) { s.HeldCalls = 5 }, fast, func(ts []measurement.Turn) []measurement.Turn {
+		{"a call that the cap never let go is no error of the server's", func(s *measurement.Step) { s.HeldCalls = 5 }, fast, func(ts []measurement.Turn) []measurement.Turn {
 			for i := range 5 {
 				shed := failed(ts[2*i], measurement.Shed)
 				shed.Sent, shed.Call = measurement.Never, 500+i
 				ts = append(ts, shed)
 			}
 			return ts
-		}, measurement.Fail, "cap_bound errors", true},
+		}, measurement.Undecided, "cap_bound", true},
+		{"this side was out of files", nil, fast, func(ts []measurement.Turn) []measurement.Turn {
+			for i := range 20 {
+				ts[2*i+1] = failed(ts[2*i+1], measurement.Connect)
+				ts[2*i+1].Local = true
+			}
+			return ts
+		}, measurement.Undecided, "client_limited", true},
 		{"the generator was late", nil, fast, func(ts []measurement.Turn) []measurement.Turn {
 			for i := range ts {
 				ts[i].Sent = ts[i].Due + 7*time.Millisecond
@@ -391,5 +398,71 @@ func TestWarnings(t *testing.T) {
 	s.ITL = []measurement.Histogram{{Turn: 2, Encoded: "torn"}}
 	if r, w := analyzeStep(testConfig(), s, turns); len(w) != 1 || r.ITLP95 != nil {
 		t.Errorf("a torn histogram: warnings %q, ITL %v", w, r.ITLP95)
+	}
+}
+
+// A few turns in flight at the end of a short window are chance; turns that fail are not completed; a cap makes arrivals its own.
+func TestSaturationRatio(t *testing.T) {
+	refused := func(ts []measurement.Turn) {
+		for i := range 50 {
+			ts[2*i+1] = failed(ts[2*i+1], measurement.HTTP429)
+		}
+	}
+	for _, c := range []struct {
+		why        string
+		start, end int
+		held       int
+		edit       func([]measurement.Turn)
+		want       float64 // NaN for absent
+	}{
+		{"steady", 3, 3, 0, nil, 1},
+		{"three more at the end than at the start", 0, 3, 0, nil, 1},
+		{"fewer at the end", 9, 1, 0, nil, 1},
+		{"forty more", 3, 43, 0, nil, .8},
+		{"half of the later turns refused", 3, 3, 0, refused, .75},
+		{"the cap held calls", 3, 3, 2, nil, math.NaN()},
+	} {
+		s, turns := calm(), calls(100, constant(200*time.Millisecond))
+		s.InFlightStart, s.InFlightEnd, s.HeldCalls = c.start, c.end, c.held
+		if c.edit != nil {
+			c.edit(turns)
+		}
+		got := value(AnalyzeStep(testConfig(), s, turns).SaturationRatio)
+		if math.Abs(got-c.want) > .011 || math.IsNaN(got) != math.IsNaN(c.want) {
+			t.Errorf("%s: ratio %.3f, want %.3f", c.why, got, c.want)
+		}
+	}
+}
+
+// Counts that cannot be right are named, and count in no hit rate; answers longer than asked are named.
+func TestImpossibleCounts(t *testing.T) {
+	turns := calls(100, constant(200*time.Millisecond))
+	turns[1].CachedTokens = 10 * turns[1].PromptTokens
+	for i := range 5 {
+		turns[2*i+1].CompletionTokens = 500
+	}
+	log := measurement.Log{Header: measurement.Header{Config: testConfig()}, Steps: []measurement.Step{calm()}, Turns: turns}
+	r := Analyze(log)
+	warnings := strings.Join(r.Warnings, "\n")
+	for _, want := range []string{"1 turns report more cached tokens", "5 of 200 answers are longer"} {
+		if !strings.Contains(warnings, want) {
+			t.Errorf("warnings lack %q:\n%s", want, warnings)
+		}
+	}
+	if h := value(r.Steps[0].CacheHitRate); h > 1 {
+		t.Errorf("hit rate %v", h)
+	}
+}
+
+// Requests that the server refuses are what binds; they did not wait behind anything.
+func TestMechanismNamesErrors(t *testing.T) {
+	turns := calls(100, constant(20*time.Millisecond))
+	for i := range 50 {
+		turns[2*i+1] = failed(turns[2*i+1], measurement.HTTP429)
+	}
+	log := measurement.Log{Header: measurement.Header{Config: testConfig()}, Steps: []measurement.Step{calm()}, Turns: turns}
+	m := Analyze(log).Mechanism
+	if m.Name != MechanismErrors || m.Confidence != "high" || !strings.Contains(strings.Join(m.Evidence, " "), "50 of the 50 failures as http_429") {
+		t.Errorf("%+v", m)
 	}
 }
