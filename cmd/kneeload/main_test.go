@@ -352,7 +352,9 @@ func TestSecretsStay(t *testing.T) {
 		})
 	})
 	dir := t.TempDir()
-	_, out, errs := call(t.Context(), append([]string{"sweep", "--base-url", server.URL, "--rates", "8", "--no-extend", "--label", "x", "--out", dir,
+	const password, query = "pw-very-secret-4711", "query-very-secret-0815"
+	base := strings.Replace(server.URL, "http://", "http://user:"+password+"@", 1) + "?api-key=" + query
+	_, out, errs := call(t.Context(), append([]string{"sweep", "--base-url", base, "--rates", "8", "--no-extend", "--label", "x", "--out", dir,
 		"--header", "X-Other: " + secret}, quick...)...)
 	if seen.Load() < 10 {
 		t.Fatalf("the server saw the key %d times\n%s", seen.Load(), errs)
@@ -367,8 +369,10 @@ func TestSecretsStay(t *testing.T) {
 		texts[f] = string(b)
 	}
 	for where, text := range texts {
-		if strings.Contains(text, secret) {
-			t.Errorf("the key is in %s", where)
+		for _, hidden := range []string{secret, password, query} {
+			if strings.Contains(text, hidden) {
+				t.Errorf("%s is in %s", hidden, where)
+			}
 		}
 	}
 }

@@ -158,6 +158,13 @@ func (c Config) secrets() []string {
 		add(password, 4)
 		add(u.User.Username(), 4)
 	}
+	if u, err := url.Parse(c.BaseURL); err == nil {
+		for _, values := range u.Query() {
+			for _, v := range values {
+				add(v, 4)
+			}
+		}
+	}
 	for name, values := range c.Header {
 		least := 12
 		if secretName(name) {

@@ -348,7 +348,10 @@ func FuzzFrame(f *testing.F) {
 
 func BenchmarkDelta(b *testing.B) {
 	usage := strings.Replace(tokenEvent, `"usage":null`, `"usage":{"prompt_tokens":18000,"completion_tokens":37,"total_tokens":18037,"prompt_tokens_details":{"cached_tokens":17984}}`, 1)
-	for _, event := range []struct{ name, data string }{{"token", tokenEvent}, {"running_usage", usage}} {
+	for _, event := range []struct {
+		name, data string
+		other      bool // than the event before it, in more than its text
+	}{{"token", tokenEvent, false}, {"first_token", tokenEvent, true}, {"running_usage", usage, true}} {
 		b.Run(event.name, func(b *testing.B) {
 			var w walker
 			data := []byte(event.data)
@@ -356,6 +359,9 @@ func BenchmarkDelta(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				w.out = w.out[:0]
+				if event.other {
+					w.frame = frame{}
+				}
 				if w.parse(data) != nil || !w.token {
 					b.Fatal("no token")
 				}

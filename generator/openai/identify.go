@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -33,7 +34,7 @@ func (c *Client) Models(ctx context.Context) ([]wire.Model, error) {
 // Identify asks the server what it is. What it would not say stays empty; the error is that of a server that answers nothing
 // at all, not even with a refusal.
 func (c *Client) Identify(ctx context.Context) (measurement.Engine, error) {
-	e := measurement.Engine{Model: c.cfg.Model, BaseURL: c.base.String(), Details: map[string]any{}}
+	e := measurement.Engine{Model: c.cfg.Model, BaseURL: shown(c.base), Details: map[string]any{}}
 	var list wire.ModelList
 	header, err := c.get(ctx, "/v1/models", &list)
 	if header == nil {
@@ -185,4 +186,11 @@ func (c *Client) ask(ctx context.Context, what string, r *http.Request, into any
 		return res.Header, fmt.Errorf("%s: not the JSON that was expected", what)
 	}
 	return res.Header, nil
+}
+
+// shown is a URL without what may be a secret: its query. (The user was taken off when the client was made.)
+func shown(u *url.URL) string {
+	v := *u
+	v.RawQuery, v.Fragment = "", ""
+	return v.String()
 }

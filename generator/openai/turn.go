@@ -22,7 +22,9 @@ const (
 
 	// leaveAfter is how long the end of a stream is waited for when the answer is complete, so that the connection can be
 	// used again. The turn's End is the answer's.
-	leaveAfter = 50 * time.Millisecond
+	// It is short: a server that ends its stream does so with the last event, and a longer wait would make the call's next
+	// turn late when there is no gap before it.
+	leaveAfter = 5 * time.Millisecond
 	leaveBytes = 64 << 10
 
 	errorWait  = time.Second // for the body of a refusal
