@@ -69,6 +69,7 @@ func (s *scanner) next(p []byte) (ev event, rest []byte, ok bool, err error) {
 			line, s.line = s.line, s.line[:0]
 		}
 		if ev, ok = s.take(line); ok {
+			s.keep() // an error's line may come between the lines of an event
 			return ev, p, true, nil
 		}
 	}
