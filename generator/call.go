@@ -1,0 +1,251 @@
+package generator
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"kneefinder/generator/workload"
+	"kneefinder/measurement"
+)
+
+// arrive starts a call at each arrival until ctx ends. An arrival that finds the cap reached waits for a call to end, and so
+// do those behind it: first come, first served. What is still held when the window ends is shed.
+func (s *step) arrive(ctx, callCtx context.Context, arrivals workload.Arrivals) {
+	for {
+		a, ok := arrivals.Next()
+		if !ok {
+			return
+		}
+		due := s.rec.Start + a.At
+		if s.clk.SleepUntil(ctx, due) != nil {
+			s.shed(a, arrivals)
+			return
+		}
+		held, ok := s.admit(ctx, due, s.c.MaxConcurrentCalls)
+		if !ok {
+			s.shed(a, arrivals)
+			return
+		}
+		s.begin(callCtx, a.N, due, held)
+	}
+}
+
+// cycle keeps as many calls in progress as the step's rate says, until ctx ends: a closed loop.
+func (s *step) cycle(ctx, callCtx context.Context) {
+	for n := 0; ; n++ {
+		if _, ok := s.admit(ctx, s.clk.Now(), int(s.rec.Rate)); !ok {
+			return
+		}
+		s.begin(callCtx, n, s.clk.Now(), measurement.Never)
+	}
+}
+
+// begin starts a call that has been admitted.
+func (s *step) begin(ctx context.Context, n int, due, held time.Duration) {
+	s.mu.Lock()
+	s.arrived(due, held >= 0)
+	s.mu.Unlock()
+	call := s.rec.Step*measurement.CallsPerStep + n
+	s.clk.Go("call "+strconv.Itoa(call), func() { s.call(ctx, call, due, held) })
+}
+
+// admit takes a slot under the cap, waiting for one if need be; ok is false when ctx ended first.
+func (s *step) admit(ctx context.Context, due time.Duration, limit int) (held time.Duration, ok bool) {
+	held = measurement.Never
+	if due < s.blocked { // it came while the one before it was held
+		held = s.blocked
+	}
+	for {
+		s.mu.Lock()
+		if s.live < limit {
+			now := s.clk.Now()
+			s.integrate(now)
+			s.live++
+			s.rec.LiveMax = max(s.rec.LiveMax, s.live)
+			calls, turns := s.live, s.turns
+			s.mu.Unlock()
+			s.tell.InFlight(now, calls, turns)
+			return held, true
+		}
+		s.slot = s.clk.NewEvent()
+		free := s.slot
+		s.mu.Unlock()
+		err := free.Wait(ctx)
+		s.mu.Lock()
+		s.slot = nil
+		s.mu.Unlock()
+		if err != nil {
+			return held, false
+		}
+		if now := s.clk.Now(); now > due {
+			held, s.blocked = now, now
+		}
+	}
+}
+
+// arrived counts an arrival, if it is of the window; mu is held.
+func (s *step) arrived(due time.Duration, held bool) {
+	if !s.rec.InWindow(due) {
+		return
+	}
+	s.rec.ArrivedCalls++
+	if held {
+		s.rec.HeldCalls++
+	}
+}
+
+// shed logs the arrivals of the window that the cap never let through: this one and those due behind it.
+func (s *step) shed(a workload.Arrival, arrivals workload.Arrivals) {
+	s.mu.Lock()
+	end := s.rec.WindowEnd
+	s.mu.Unlock()
+	for ok := true; ok && s.rec.Start+a.At <= end; a, ok = arrivals.Next() {
+		due := s.rec.Start + a.At
+		s.mu.Lock()
+		s.arrived(due, true)
+		s.mu.Unlock()
+		t := unsent(s.rec.Step, s.rec.Step*measurement.CallsPerStep+a.N, 1, due)
+		t.Outcome, t.Detail = measurement.Shed, "held by the cap of "+strconv.Itoa(s.c.MaxConcurrentCalls)+" calls until the window ended"
+		s.tell.Turn(t)
+	}
+}
+
+// call speaks one call's turns. A failure ends it; a gap that ctx cuts ends it too.
+func (s *step) call(ctx context.Context, call int, due, held time.Duration) {
+	defer s.callEnds()
+	prompt := s.c.Script.Open(call)
+	last := s.c.Script.Turns(call, s.c.Turns)
+	for turn := 1; ; turn++ {
+		if turn > 1 && s.prepare != nil && s.c.Prepare > 0 {
+			if s.clk.SleepUntil(ctx, due-s.c.Prepare) != nil {
+				return
+			}
+			s.clk.Go("preparing for call "+strconv.Itoa(call), func() { s.prepare.Prepare(ctx) })
+		}
+		if s.clk.SleepUntil(ctx, due) != nil {
+			return
+		}
+		req := Request{Step: s.rec.Step, Call: call, Turn: turn, Prompt: prompt, MaxTokens: s.c.OutputTokens, Last: turn == last}
+		if turn == 1 {
+			req.MaxTokens = 1
+		}
+		s.turnBegins(turn, due)
+		reply := s.to.Do(ctx, req)
+		t := reply.Turn
+		t.Step, t.Call, t.Turn, t.Due, t.Held = req.Step, call, turn, due, held
+		held = measurement.Never
+		s.turnEnds(&t)
+		s.tell.Turn(t)
+		if t.Outcome != measurement.OK {
+			if s.c.Closed { // a call that fails at once must not be followed at once: that would be no load but a flood
+				defer func() { _ = s.clk.SleepUntil(ctx, due+failedCallStays) }()
+			}
+			for rest := turn + 1; rest <= last; rest++ {
+				s.missed(t.End)
+				s.tell.Turn(unsent(req.Step, call, rest, t.End))
+			}
+			return
+		}
+		if req.Last {
+			return
+		}
+		due = t.End + s.c.Script.Gap(call, turn)
+		prompt = s.c.Script.Next(prompt, call, turn, reply.Content)
+	}
+}
+
+// failedCallStays is how long a failed call of a closed loop keeps its place, from when its turn was due.
+const failedCallStays = time.Second
+
+// unsent is the record of a turn that was never sent.
+func unsent(step, call, turn int, due time.Duration) measurement.Turn {
+	return measurement.Turn{Step: step, Call: call, Turn: turn, Due: due, Held: measurement.Never, Sent: measurement.Never,
+		WroteRequest: measurement.Never, Headers: measurement.Never, FirstEvent: measurement.Never, FirstToken: measurement.Never,
+		LastToken: measurement.Never, End: measurement.Never, PromptTokens: measurement.Unknown,
+		CompletionTokens: measurement.Unknown, CachedTokens: measurement.Unknown, Outcome: measurement.NotSent}
+}
+
+func (s *step) turnBegins(turn int, due time.Duration) {
+	s.mu.Lock()
+	now := s.clk.Now()
+	s.integrate(now)
+	s.turns++
+	calls, turns := s.live, s.turns
+	enough := turn > 1 && s.countMeasured(due)
+	s.mu.Unlock()
+	if enough {
+		s.enough.Set()
+	}
+	s.tell.InFlight(now, calls, turns)
+}
+
+// missed counts a turn that will never be due, so that a step whose calls fail does not wait for turns that cannot come.
+func (s *step) missed(at time.Duration) {
+	s.mu.Lock()
+	enough := s.countMeasured(at)
+	s.mu.Unlock()
+	if enough {
+		s.enough.Set()
+	}
+}
+
+// countMeasured reports whether this turn made the minimum; mu is held.
+func (s *step) countMeasured(due time.Duration) bool {
+	if due < s.rec.WindowStart || s.measured >= s.c.MinTurns {
+		return false
+	}
+	s.measured++
+	s.lastDue = max(s.lastDue, due)
+	return s.measured == s.c.MinTurns
+}
+
+func (s *step) turnEnds(t *measurement.Turn) {
+	s.mu.Lock()
+	now := s.clk.Now()
+	s.integrate(now)
+	if over := min(now, s.windowEnd()) - max(t.End, s.rec.WindowStart); t.End >= 0 && over > 0 {
+		s.turnsArea -= over.Seconds() // what the endpoint took to let go of a turn that had ended
+	}
+	s.turns--
+	calls, turns := s.live, s.turns
+	if t.Outcome == measurement.Connect && !t.Local {
+		s.refused++
+	} else if t.Outcome != measurement.Canceled {
+		s.refused = 0
+	}
+	lost := s.refused >= s.c.GiveUp
+	if t.Turn > 1 && s.rec.InWindow(t.Due) && len(t.Gaps) > 0 {
+		for len(s.gaps) <= t.Turn {
+			s.gaps = append(s.gaps, nil)
+		}
+		if s.gaps[t.Turn] == nil {
+			s.gaps[t.Turn] = measurement.NewHistogram()
+		}
+		for _, g := range t.Gaps {
+			measurement.RecordGap(s.gaps[t.Turn], g)
+		}
+	}
+	s.mu.Unlock()
+	if lost {
+		s.lost.Set()
+	}
+	s.tell.InFlight(now, calls, turns)
+}
+
+func (s *step) callEnds() {
+	s.mu.Lock()
+	now := s.clk.Now()
+	s.integrate(now)
+	s.live--
+	calls, turns, free := s.live, s.turns, s.slot
+	idle := s.live == 0 && !s.arriving
+	s.mu.Unlock()
+	if free != nil {
+		free.Set()
+	}
+	if idle {
+		s.idle.Set()
+	}
+	s.tell.InFlight(now, calls, turns)
+}
