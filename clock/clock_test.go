@@ -209,6 +209,24 @@ func TestFineSleeps(t *testing.T) {
 	}
 }
 
+// A timer may be late by a thousandth of what it covers; what is kept back is always more, and a sleep is done in a few.
+func TestTimedKeepsBackWhatTheKernelMayBeLate(t *testing.T) {
+	for _, whole := range []time.Duration{time.Microsecond, paceBelow, 2 * ms, time.Second, time.Minute, time.Hour, 100 * time.Hour} {
+		naps := 0
+		for left := whole; timed(left) > 0; naps++ {
+			d := timed(left)
+			late := min(d/1000, 100*ms)
+			if left-d <= late {
+				t.Errorf("of %v a timer covers %v, and may end %v too late", left, d, late-(left-d))
+			}
+			left -= d // a timer that is not late leaves most
+		}
+		if naps > 8 {
+			t.Errorf("%v takes %d timers", whole, naps)
+		}
+	}
+}
+
 // BenchmarkLateness shows how late sleeps of a plain and of a fine clock end on an idle machine.
 func BenchmarkLateness(b *testing.B) {
 	for name, w := range map[string]*Wall{"timer": NewWall(), "fine": NewWall().Fine()} {

@@ -16,6 +16,11 @@ type Wall struct {
 // paceBelow is how much of a fine sleep is left to the pacer: more than a timer is ever late on an idle machine.
 const paceBelow = 1500 * time.Microsecond
 
+// timed is how long of a fine sleep a timer may cover. The runtime waits for timers in epoll_wait, whose kernel timer may be late
+// by a thousandth of the time-out (select_estimate_accuracy, at most 100 ms): a wait of half a minute would end 30 ms late. So
+// twice that is kept back each time, and slept for in turn.
+func timed(left time.Duration) time.Duration { return left - max(paceBelow, left/500) }
+
 // NewWall returns a clock that starts now.
 func NewWall() *Wall { return &Wall{start: time.Now()} }
 
@@ -42,27 +47,38 @@ func (w *Wall) Started() time.Time { return w.start }
 
 // SleepUntil sleeps to the absolute instant, so that lateness does not add up.
 func (w *Wall) SleepUntil(ctx context.Context, at time.Duration) error {
-	left := at - w.Now()
-	if left <= 0 {
-		return ctx.Err()
+	if w.fine == nil {
+		return w.sleep(ctx, at-w.Now())
 	}
-	if w.fine != nil {
-		left -= paceBelow
-	}
-	if left > 0 {
-		t := time.NewTimer(left)
-		defer t.Stop()
-		select {
-		case <-t.C:
-		case <-ctx.Done():
+	for {
+		left := at - w.Now()
+		if left <= 0 {
 			return ctx.Err()
 		}
+		d := timed(left)
+		if d <= 0 {
+			w.fine.wait(at, w.Now)
+			return ctx.Err()
+		}
+		if err := w.sleep(ctx, d); err != nil {
+			return err
+		}
 	}
-	if w.fine != nil {
-		w.fine.wait(at, w.Now)
+}
+
+// sleep is one timer's.
+func (w *Wall) sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
 		return ctx.Err()
 	}
-	return nil
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // Go starts a goroutine that Wait waits for.
