@@ -160,10 +160,9 @@ const failedCallStays = time.Second
 
 // unsent is the record of a turn that was never sent.
 func unsent(step, call, turn int, due time.Duration) measurement.Turn {
-	return measurement.Turn{Step: step, Call: call, Turn: turn, Due: due, Held: measurement.Never, Sent: measurement.Never,
-		WroteRequest: measurement.Never, Headers: measurement.Never, FirstEvent: measurement.Never, FirstToken: measurement.Never,
-		LastToken: measurement.Never, End: measurement.Never, PromptTokens: measurement.Unknown,
-		CompletionTokens: measurement.Unknown, CachedTokens: measurement.Unknown, Outcome: measurement.NotSent}
+	t := measurement.NewTurn()
+	t.Step, t.Call, t.Turn, t.Due, t.Outcome = step, call, turn, due, measurement.NotSent
+	return t
 }
 
 func (s *step) turnBegins(turn int, due time.Duration) {

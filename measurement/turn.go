@@ -71,6 +71,12 @@ type Turn struct {
 	Detail  string // for a failure: one sentence of what was seen; never a secret, never prompt text
 }
 
+// NewTurn is a turn of which nothing has happened and nothing is known yet.
+func NewTurn() Turn {
+	return Turn{Due: Never, Held: Never, Sent: Never, WroteRequest: Never, Headers: Never, FirstEvent: Never, FirstToken: Never,
+		LastToken: Never, End: Never, PromptTokens: Unknown, CompletionTokens: Unknown, CachedTokens: Unknown}
+}
+
 // CallsPerStep separates the call numbers of steps: call n of step s is s*CallsPerStep + n.
 const CallsPerStep = 1_000_000
 

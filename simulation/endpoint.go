@@ -79,10 +79,8 @@ func (e *Endpoint) Do(ctx context.Context, req generator.Request) generator.Repl
 	e.nextID++
 	id := e.nextID
 	prompt := e.render(req)
-	a := &answer{first: e.clk.NewEvent(), done: e.clk.NewEvent(), seed: engine.ReplySeed(prompt), turn: measurement.Turn{
-		Held: measurement.Never, Sent: sent, WroteRequest: sent, Headers: measurement.Never, FirstEvent: measurement.Never,
-		FirstToken: measurement.Never, LastToken: measurement.Never, End: measurement.Never, PromptTokens: len(prompt),
-		CompletionTokens: measurement.Unknown, CachedTokens: measurement.Unknown, Reused: true}}
+	a := &answer{first: e.clk.NewEvent(), done: e.clk.NewEvent(), seed: engine.ReplySeed(prompt), turn: measurement.NewTurn()}
+	a.turn.Sent, a.turn.WroteRequest, a.turn.PromptTokens, a.turn.Reused = sent, sent, len(prompt), true
 	e.open[id] = a
 	e.eng.Submit(sent, engine.Request{ID: id, Call: req.Call, Turn: req.Turn, Prompt: prompt, MaxTokens: req.MaxTokens})
 	late := e.wait(ctx, a, sent)

@@ -33,17 +33,8 @@ const (
 
 // Do sends one turn and times its answer.
 func (c *Client) Do(ctx context.Context, req generator.Request) generator.Reply {
-	t := &turn{
-		Client: c,
-		req:    req,
-		usage:  noUsage,
-		rec: measurement.Turn{
-			Call: req.Call, Turn: req.Turn, Step: req.Step,
-			Due: measurement.Never, Held: measurement.Never, Sent: measurement.Never, WroteRequest: measurement.Never,
-			Headers: measurement.Never, FirstEvent: measurement.Never, FirstToken: measurement.Never,
-			LastToken: measurement.Never, End: measurement.Never,
-		},
-	}
+	t := &turn{Client: c, req: req, usage: noUsage, rec: measurement.NewTurn()}
+	t.rec.Call, t.rec.Turn, t.rec.Step = req.Call, req.Turn, req.Step
 	t.reader = c.readers.Get().(*reader)
 	t.run(ctx)
 	t.rec.PromptTokens, t.rec.CompletionTokens, t.rec.CachedTokens = t.counts()

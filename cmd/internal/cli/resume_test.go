@@ -19,26 +19,32 @@ import (
 	"kneefinder/simulation/engine"
 )
 
-// simulated runs a sweep of the demo's engine in virtual time into out, or goes on with the one that is there.
-func simulated(t *testing.T, out Output) measurement.Results {
+// demoSweep is a sweep of the demo's engine at three rates, and the engine.
+func demoSweep(t *testing.T) (w Workload, c measurement.Config, gen generator.Config, eng *engine.Engine) {
 	t.Helper()
-	w := Workload{Calls: Calls{Preset: "demo", Seed: 4}, Rates: Rates{2, 4, 6}}
+	w = Workload{Calls: Calls{Preset: "demo", Seed: 4}, Rates: Rates{2, 4, 6}}
 	c, err := w.Config()
 	if err != nil {
 		t.Fatal(err)
 	}
-	gen, err := w.Generator(c, 7)
-	if err != nil {
+	if gen, err = w.Generator(c, 7); err != nil {
 		t.Fatal(err)
 	}
-	gen.Script = generator.Fit(gen.Script, generator.Lengths{System: c.SystemPromptTokens, User: c.UserTokens},
-		measurement.Calibration{Overhead: float64(simulation.Overhead()), TokensPerWord: 1})
 	m, _ := engine.ModelByName("demo")
 	g, _ := engine.GPUByName("demo")
-	eng, err := engine.New(engine.Config{Model: m, GPU: g})
-	if err != nil {
+	if eng, err = engine.New(engine.Config{Model: m, GPU: g}); err != nil {
 		t.Fatal(err)
 	}
+	return w, c, gen, eng
+}
+
+// simulated runs a sweep of the demo's engine in virtual time into out, or goes on with the one that is there.
+func simulated(t *testing.T, out Output) measurement.Results {
+	t.Helper()
+	var err error
+	w, c, gen, eng := demoSweep(t)
+	gen.Script = generator.Fit(gen.Script, generator.Lengths{System: c.SystemPromptTokens, User: c.UserTokens},
+		measurement.Calibration{Overhead: float64(simulation.Overhead()), TokensPerWord: 1})
 	s := Sweep{Flags: &w, Header: measurement.Header{Label: "x", Tool: "test", Config: c, Seed: 4, Nonce: "7"}}
 	var log *os.File
 	if _, err := os.Stat(filepath.Join(out.Out, out.Label+".turns.jsonl")); err == nil {
@@ -134,21 +140,8 @@ func TestResumeRefusesAnotherRun(t *testing.T) {
 
 // A log that can no longer be written stops the run: what is not kept need not be asked of the server.
 func TestFullDiskStopsTheRun(t *testing.T) {
-	w := Workload{Calls: Calls{Preset: "demo", Seed: 4}, Rates: Rates{2, 4, 6}}
-	c, err := w.Config()
-	if err != nil {
-		t.Fatal(err)
-	}
-	gen, err := w.Generator(c, 7)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, _ := engine.ModelByName("demo")
-	g, _ := engine.GPUByName("demo")
-	eng, err := engine.New(engine.Config{Model: m, GPU: g})
-	if err != nil {
-		t.Fatal(err)
-	}
+	var err error
+	w, c, gen, eng := demoSweep(t)
 	clk, to := simulation.NewRun(eng, gen.Script.Lexicon, generator.Limits{})
 	s := Sweep{Flags: &w, Header: measurement.Header{Label: "x", Config: c}, Generator: gen, Endpoint: to, Clock: clk, Log: &disk{room: 20_000},
 		Files: Files{Log: filepath.Join(t.TempDir(), "none")}}
