@@ -16,7 +16,8 @@ type attempt struct {
 	conn     *conn // nil when there is none
 	waited   bool  // the connection had been waiting for the turn, and may be closed at the other end
 	answered atomic.Bool
-	wrote    atomic.Int64 // the instant
+	wrote    atomic.Int64  // the instant; Never before it, and for a write that failed
+	told     chan struct{} // takes one when wrote is known
 }
 
 // stale reports whether the request met a kept connection that the server had closed.
@@ -50,12 +51,16 @@ func (t *turn) send(ctx context.Context, anew bool) (*http.Response, error) {
 
 // attempt builds the turn's request.
 func (t *turn) attempt(ctx context.Context) *attempt {
-	a := new(attempt)
+	a := &attempt{told: make(chan struct{}, 1)}
 	a.wrote.Store(int64(measurement.Never))
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		WroteRequest: func(info httptrace.WroteRequestInfo) {
 			if info.Err == nil {
 				a.wrote.Store(int64(t.clk.Now()))
+			}
+			select {
+			case a.told <- struct{}{}:
+			default:
 			}
 		},
 		GotFirstResponseByte: func() { a.answered.Store(true) },

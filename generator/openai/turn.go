@@ -108,6 +108,9 @@ func (t *turn) run(ctx context.Context) {
 		}
 		res.Body.Close()
 		t.conns.put(t.sent.conn)
+		// The write is reported by another goroutine, which the whole answer can overtake. The report always comes: the
+		// connection is either free again, and the request written, or closed.
+		<-t.sent.told
 	}
 	t.rec.WroteRequest = time.Duration(t.sent.wrote.Load())
 }

@@ -2,6 +2,7 @@ package openai
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -537,4 +538,35 @@ func BenchmarkTokens(b *testing.B) {
 		t.reader.out = t.reader.out[:0]
 		t.rec.Gaps = t.rec.Gaps[:0]
 	}
+}
+
+// TestWroteBehindAnswer has the whole answer come before the report that the request was written, as it can when the
+// writing goroutine is not run at once.
+func TestWroteBehindAnswer(t *testing.T) {
+	for _, stream := range []string{``, `R C"a"@10 F D`, `X`} {
+		synctest.Test(t, func(t *testing.T) {
+			all, closed := writes(t, stream)
+			c := answers(func(conn net.Conn) bool { return play(conn, streamHead, all, closed) }).client(t, nil)
+			dial := c.asks.DialContext
+			c.asks.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				conn, err := dial(ctx, network, addr)
+				return slowReturn{conn}, err
+			}
+			turn := c.Do(t.Context(), ask(1)).Turn
+			if want := turn.Sent + time.Second; turn.WroteRequest != want || turn.Headers != turn.Sent {
+				t.Errorf("%q: wrote %v, headers %v, want %v, %v", stream, turn.WroteRequest, turn.Headers, want, turn.Sent)
+			}
+		})
+	}
+}
+
+// slowReturn is a connection whose write of a request's end returns a second after it has arrived.
+type slowReturn struct{ net.Conn }
+
+func (c slowReturn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	if bytes.HasSuffix(p, []byte("}")) {
+		time.Sleep(time.Second)
+	}
+	return n, err
 }
