@@ -9,25 +9,35 @@ import (
 	"kneefinder/measurement"
 )
 
-// arrive starts a call at each arrival until ctx ends. An arrival that finds the cap reached waits for a call to end, and so
-// do those behind it: first come, first served. What is still held when the window ends is shed.
-func (s *step) arrive(ctx, callCtx context.Context, arrivals workload.Arrivals) {
-	for {
-		a, ok := arrivals.Next()
+// segment is a stretch of arrivals at one rate.
+type segment struct {
+	begin    time.Duration // arrivals count from here
+	first    int           // number of its first call within the step
+	arrivals workload.Arrivals
+}
+
+// arrive starts a call at each arrival until ctx ends, and awaits none when rateCtx does; it returns how many it started. An
+// arrival that finds the cap reached waits for a call to end, and so do those behind it: first come, first served. What is
+// still held when the window ends is shed.
+func (s *step) arrive(ctx, rateCtx, callCtx context.Context, g segment) int {
+	for started := 0; ; started++ {
+		a, ok := g.arrivals.Next()
 		if !ok {
-			return
+			return started
 		}
-		due := s.rec.Start + a.At
-		if s.clk.SleepUntil(ctx, due) != nil {
-			s.shed(a, arrivals)
-			return
+		due := g.begin + a.At
+		if s.clk.SleepUntil(rateCtx, due) != nil {
+			if ctx.Err() != nil {
+				s.shed(a, g)
+			}
+			return started
 		}
 		held, ok := s.admit(ctx, due, s.c.MaxConcurrentCalls)
 		if !ok {
-			s.shed(a, arrivals)
-			return
+			s.shed(a, g)
+			return started
 		}
-		s.begin(callCtx, a.N, due, held)
+		s.begin(callCtx, g.first+a.N, due, held)
 	}
 }
 
@@ -96,16 +106,17 @@ func (s *step) arrived(due time.Duration, held bool) {
 }
 
 // shed logs the arrivals of the window that the cap never let through: this one and those due behind it.
-func (s *step) shed(a workload.Arrival, arrivals workload.Arrivals) {
+func (s *step) shed(a workload.Arrival, g segment) {
 	s.mu.Lock()
 	end := s.rec.WindowEnd
 	s.mu.Unlock()
-	for ok := true; ok && s.rec.Start+a.At <= end; a, ok = arrivals.Next() {
-		due := s.rec.Start + a.At
+	for ok := true; ok && g.begin+a.At <= end; a, ok = g.arrivals.Next() {
+		due := g.begin + a.At
 		s.mu.Lock()
 		s.arrived(due, true)
+		phase := s.phase(due)
 		s.mu.Unlock()
-		t := unsent(s.rec.Step, s.rec.Step*measurement.CallsPerStep+a.N, 1, due)
+		t := unsent(s.rec.Step, s.rec.Step*measurement.CallsPerStep+g.first+a.N, 1, due, phase)
 		t.Outcome, t.Detail = measurement.Shed, "held by the cap of "+strconv.Itoa(s.c.MaxConcurrentCalls)+" calls until the window ended"
 		s.tell.Turn(t)
 	}
@@ -130,10 +141,10 @@ func (s *step) call(ctx context.Context, call int, due, held time.Duration) {
 		if turn == 1 {
 			req.MaxTokens = 1
 		}
-		s.turnBegins(turn, due)
+		req.Phase = s.turnBegins(turn, due)
 		reply := s.to.Do(ctx, req)
 		t := reply.Turn
-		t.Step, t.Call, t.Turn, t.Due, t.Held = req.Step, call, turn, due, held
+		t.Step, t.Call, t.Turn, t.Due, t.Held, t.Phase = req.Step, call, turn, due, held, req.Phase
 		held = measurement.Never
 		s.turnEnds(&t)
 		s.tell.Turn(t)
@@ -142,8 +153,7 @@ func (s *step) call(ctx context.Context, call int, due, held time.Duration) {
 				defer func() { _ = s.clk.SleepUntil(ctx, due+failedCallStays) }()
 			}
 			for rest := turn + 1; rest <= last; rest++ {
-				s.missed(t.End)
-				s.tell.Turn(unsent(req.Step, call, rest, t.End))
+				s.tell.Turn(unsent(req.Step, call, rest, t.End, s.missed(t.End)))
 			}
 			return
 		}
@@ -159,34 +169,38 @@ func (s *step) call(ctx context.Context, call int, due, held time.Duration) {
 const failedCallStays = time.Second
 
 // unsent is the record of a turn that was never sent.
-func unsent(step, call, turn int, due time.Duration) measurement.Turn {
+func unsent(step, call, turn int, due time.Duration, phase measurement.Phase) measurement.Turn {
 	t := measurement.NewTurn()
-	t.Step, t.Call, t.Turn, t.Due, t.Outcome = step, call, turn, due, measurement.NotSent
+	t.Step, t.Call, t.Turn, t.Due, t.Phase, t.Outcome = step, call, turn, due, phase, measurement.NotSent
 	return t
 }
 
-func (s *step) turnBegins(turn int, due time.Duration) {
+func (s *step) turnBegins(turn int, due time.Duration) measurement.Phase {
 	s.mu.Lock()
 	now := s.clk.Now()
 	s.integrate(now)
 	s.turns++
 	calls, turns := s.live, s.turns
 	enough := turn > 1 && s.countMeasured(due)
+	phase := s.phase(due)
 	s.mu.Unlock()
 	if enough {
 		s.enough.Set()
 	}
 	s.tell.InFlight(now, calls, turns)
+	return phase
 }
 
 // missed counts a turn that will never be due, so that a step whose calls fail does not wait for turns that cannot come.
-func (s *step) missed(at time.Duration) {
+func (s *step) missed(at time.Duration) measurement.Phase {
 	s.mu.Lock()
 	enough := s.countMeasured(at)
+	phase := s.phase(at)
 	s.mu.Unlock()
 	if enough {
 		s.enough.Set()
 	}
+	return phase
 }
 
 // countMeasured reports whether this turn made the minimum; mu is held.

@@ -23,11 +23,15 @@ type Config struct {
 	Closed             bool             // no arrivals: the rate of a step is how many calls are spoken at once, each followed at once by the next
 	Prepare            time.Duration    // how long before a turn the endpoint is told to make ready, if it can; 0 is never
 	StartAt            time.Duration    // of the first step; at once when it is past
+	Dial               *Dial            // turns a step's rate while it runs; nil: the rate stays
 	GiveUp             int              // the endpoint is lost after so many refused connections in a row and no answer between; 0: 8
 }
 
 // slots reports whether steps begin and end at instants fixed beforehand, so that shards of one run stay in step.
 func (c *Config) slots() bool { return c.Process.Shards > 1 }
+
+// extends reports whether a window stays open until MinTurns have come.
+func (c *Config) extends() bool { return c.MinTurns > 0 && !c.slots() }
 
 // window is how long a step's window is planned to be. With slots it is what a server that keeps up needs for a fifth more
 // than the minimum of turns, since a shard cannot know how many the others have had.

@@ -16,7 +16,8 @@ type Request struct {
 	Step, Call, Turn int
 	Prompt           workload.Prompt // unchanged until Do returns
 	MaxTokens        int
-	Last             bool // no further turn of this call will be sent
+	Last             bool              // no further turn of this call will be sent
+	Phase            measurement.Phase // of the step, in which the turn is due
 }
 
 // Reply is what became of a Request. The endpoint fills Turn's instants from Sent on, its gaps, counts, Reused, Outcome and

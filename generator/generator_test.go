@@ -31,7 +31,7 @@ type fixed struct {
 }
 
 func (f fixed) Do(ctx context.Context, req Request) Reply {
-	t := unsent(0, 0, 0, 0)
+	t := measurement.NewTurn()
 	t.Sent, t.Outcome = f.clk.Now(), measurement.OK
 	if f.outcome != nil {
 		t.Outcome = f.outcome(req)
@@ -87,7 +87,27 @@ func runVirtual(t *testing.T, c Config, rate float64, f fixed) (measurement.Step
 	var s measurement.Step
 	var err error
 	v.Run(t.Context(), func() { s, err = RunStep(t.Context(), v, f, &n, c, 0, rate) })
+	if err == nil {
+		checkPhases(t, s, n.turns)
+	}
 	return s, &n, err
+}
+
+// checkPhases wants every turn to have been told the phase that the finished step says it was due in.
+func checkPhases(t *testing.T, s measurement.Step, turns []measurement.Turn) {
+	t.Helper()
+	for _, turn := range turns {
+		want := measurement.Window
+		switch {
+		case turn.Due < s.WindowStart:
+			want = measurement.Warmup
+		case turn.Due > s.WindowEnd:
+			want = measurement.Drain
+		}
+		if turn.Phase != want {
+			t.Errorf("call %d turn %d (%s) due %v was told as %q, but the window of its step is %v-%v", turn.Call, turn.Turn, turn.Outcome, turn.Due, turn.Phase, s.WindowStart, s.WindowEnd)
+		}
+	}
 }
 
 func steady(d time.Duration) fixed {

@@ -8,6 +8,7 @@ import (
 
 // Observer is told what happens, when it has happened. Its methods are called by many processes at once and must not wait.
 type Observer interface {
+	// StepBegin is called again, with the same number, when the rate of a running step is turned.
 	StepBegin(measurement.Step)
 	StepEnd(measurement.Step)
 	Turn(measurement.Turn)

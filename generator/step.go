@@ -69,10 +69,13 @@ func (s *step) run(ctx context.Context) (measurement.Step, error) {
 	defer stopArrivals(nil)
 	s.arriving = true
 	s.clk.Go("the arrivals of step "+strconv.Itoa(s.rec.Step), func() {
-		if s.c.Closed {
+		switch {
+		case s.c.Closed:
 			s.cycle(arriveCtx, callCtx)
-		} else {
-			s.arrive(arriveCtx, callCtx, s.c.Process.Arrivals(s.c.Script.Seed, s.rec.Step, s.rec.Rate))
+		case s.c.Dial != nil:
+			s.turned(arriveCtx, callCtx)
+		default:
+			s.arrive(arriveCtx, arriveCtx, callCtx, segment{begin: s.rec.Start, arrivals: s.c.Process.Arrivals(s.c.Script.Seed, s.rec.Step, s.rec.Rate)})
 		}
 		s.mu.Lock()
 		s.arriving = false
@@ -134,8 +137,7 @@ func (s *step) window(ctx context.Context) error {
 		return ErrLost
 	}
 	longest := begin + s.c.MaxStepDuration
-	extends := s.c.MinTurns > 0 && !s.c.slots()
-	if extends {
+	if s.c.extends() {
 		s.enough.WaitUntil(ctx, longest)
 	}
 	if err := ctx.Err(); err != nil {
@@ -145,7 +147,7 @@ func (s *step) window(ctx context.Context) error {
 	defer s.mu.Unlock()
 	end := planned
 	switch {
-	case !extends:
+	case !s.c.extends():
 	case s.measured < s.c.MinTurns:
 		end = longest
 	default:
@@ -165,6 +167,30 @@ func (s *step) windowEnd() time.Duration {
 		return math.MaxInt64
 	}
 	return s.rec.WindowEnd
+}
+
+// phase is the phase in which a turn is due, once it has been counted; mu is held. While the window is still open its end is
+// known as soon as a turn can be due behind it: the planned end when no turns are waited for or enough have been, else the
+// last turn that was.
+func (s *step) phase(due time.Duration) measurement.Phase {
+	end := s.rec.WindowEnd
+	if end < 0 {
+		end = s.rec.WindowStart + s.c.window(s.rec.Rate)
+		switch {
+		case !s.c.extends():
+		case s.measured < s.c.MinTurns:
+			end = s.rec.WindowStart + s.c.MaxStepDuration
+		default:
+			end = max(end, s.lastDue)
+		}
+	}
+	switch {
+	case due < s.rec.WindowStart:
+		return measurement.Warmup
+	case due > end:
+		return measurement.Drain
+	}
+	return measurement.Window
 }
 
 // integrate adds the time since the last change to the areas under live and turns, within the window; mu is held.

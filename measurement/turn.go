@@ -38,11 +38,23 @@ const (
 // Failed reports whether the outcome counts as an error.
 func (o Outcome) Failed() bool { return o != OK && o != NotSent }
 
+// Phase is a stretch of a step.
+type Phase string
+
+// The phases of a step, one after another. Only turns due in the window are measured.
+const (
+	Warmup Phase = "warmup"
+	Window Phase = "window"
+	Drain  Phase = "drain"
+)
+
 // Turn is one request of a call and everything that was timed about it.
 type Turn struct {
 	Call int // the call's number, unique in the run: step*CallsPerStep + its arrival's number
 	Turn int // 1 is the warm turn
 	Step int // the step's number, from 0
+
+	Phase Phase // of the step, in which the turn was due; "" when read from a log, which tells it by the step's instants
 
 	Due          time.Duration // when the turn should start; for NotSent, when it became known that it never would
 	Held         time.Duration // until when the concurrency cap held the call back; Never when it did not

@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"runtime/pprof"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 	"sync"
@@ -26,75 +27,61 @@ import (
 )
 
 var (
-	benchStreams = flag.String("streams", "200,500,1000", "BenchmarkStreams: streams at once")
+	benchStreams = flag.String("streams", "200,500,1000,2000x30", "BenchmarkStreams: streams at once, x events/s of each (50)")
 	benchProfile = flag.String("streamprofile", "", "BenchmarkStreams: write the client's CPU profiles into this directory")
 )
 
-// roleEnv makes the test binary another program of the benchmark: the null server, or a client with its orders as JSON.
+// roleEnv makes the test binary another program of the benchmark, with its orders as JSON: the null server, or a client.
 const roleEnv = "OPENAI_BENCH_ROLE"
 
-// benchOrder is what a client process does: so many streams at once, each the same number of requests one after another.
+// benchOrder is what a process does: so many streams at once, each the same number of requests one after another.
 type benchOrder struct {
-	Client  string // "ours" or "bare"
+	Client  string // "ours", "bare" or "sglang"; "null" is the server
 	Addr    string
 	Streams int
+	Rate    int           // events/s of a stream
 	Spread  time.Duration // over which the streams start
 	Rounds  int
 	Profile string
 }
 
-// benchResult is what a client process tells. The truth is nullTTFT and nullITL. Steady is without each stream's first request,
-// which dials.
+// benchResult is what a client process tells. The truth is nullTTFT and the order's rate. Steady is without each stream's first
+// request, which dials.
 type benchResult struct {
 	Failed                        int
 	TTFT50, TTFT99                time.Duration // steady
 	First99                       time.Duration // of the first requests
 	ITL50, ITL99                  time.Duration // steady
-	Stamp50, Stamp99, StampSteady time.Duration // read less written
+	Stamp50, Stamp99, StampSteady time.Duration // read less written; 0 is unknown
 	CPU                           time.Duration // user and system time of the process, an event
 	RSS                           int           // bytes, at most
-	Allocated                     int           // bytes a turn
+	Allocated                     int           // bytes a turn; 0 is unknown
 	GCs                           int
 }
 
-// BenchmarkStreams times streams whose truth is known with this package's client and its turn log, and with a bare net/http
-// reader that looks for line ends, in processes of their own beside a null server in a third. The client's CPU time is
-// getrusage's, from the first request to the last answer.
+// BenchmarkStreams times streams whose truth is known with this package's client and its turn log, with a bare net/http reader
+// that looks for line ends, and with SGLang's Rust client where there is one, in processes of their own beside a null server in
+// another. The client's CPU time is getrusage's, from the first request to the last answer.
 func BenchmarkStreams(b *testing.B) {
 	for word := range strings.SplitSeq(*benchStreams, ",") {
-		n, err := strconv.Atoi(word)
+		order := benchOrder{Rate: 50, Rounds: 3}
+		streams, rate, rated := strings.Cut(word, "x")
+		var err error
+		if order.Streams, err = strconv.Atoi(streams); err == nil && rated {
+			order.Rate, err = strconv.Atoi(rate)
+		}
 		if err != nil {
 			b.Fatal(err)
 		}
-		for _, spread := range []time.Duration{0, 2 * time.Second} {
-			for _, client := range []string{"bare", "ours"} {
-				start := map[bool]string{true: "aligned", false: "spread"}[spread == 0]
-				b.Run(fmt.Sprintf("%d/%s/%s", n, start, client), func(b *testing.B) {
+		for _, order.Spread = range []time.Duration{0, nullTokens * time.Second / time.Duration(order.Rate)} {
+			start := map[bool]string{true: "aligned", false: "spread"}[order.Spread == 0]
+			for _, order.Client = range []string{"bare", "ours", "sglang"} {
+				b.Run(fmt.Sprintf("%dx%d/%s/%s", order.Streams, order.Rate, start, order.Client), func(b *testing.B) {
 					for b.Loop() {
-						order := benchOrder{Client: client, Streams: n, Spread: spread, Rounds: 3}
 						if *benchProfile != "" {
-							order.Profile = fmt.Sprintf("%s/%s-%d-%s.pprof", *benchProfile, client, n, start)
+							order.Profile = fmt.Sprintf("%s/%s-%d-%s.pprof", *benchProfile, order.Client, order.Streams, start)
 						}
-						r := benchRun(b, order)
-						ms := func(name string, d time.Duration) {
-							b.ReportMetric(float64(d)/float64(time.Millisecond), name)
-						}
-						ms("ttft-p50-ms", r.TTFT50)
-						ms("ttft-p99-ms", r.TTFT99)
-						ms("ttft-first-p99-ms", r.First99)
-						ms("itl-p50-ms", r.ITL50)
-						ms("itl-p99-ms", r.ITL99)
-						ms("stamp-p50-ms", r.Stamp50)
-						ms("stamp-p99-ms", r.Stamp99)
-						ms("stamp-steady-p99-ms", r.StampSteady)
-						b.ReportMetric(float64(r.CPU)/float64(time.Microsecond), "cpu-µs/event")
-						b.ReportMetric(float64(r.RSS)/(1<<20), "rss-MB")
-						b.ReportMetric(float64(r.Allocated)/1024, "alloc-KB/turn")
-						b.ReportMetric(float64(r.GCs), "gcs")
-						b.ReportMetric(0, "ns/op")
-						if r.Failed > 0 {
-							b.Errorf("%d streams failed", r.Failed)
-						}
+						benchRun(b, order).report(b)
 					}
 				})
 			}
@@ -102,10 +89,59 @@ func BenchmarkStreams(b *testing.B) {
 	}
 }
 
+func (r benchResult) report(b *testing.B) {
+	ms := func(name string, d time.Duration) { b.ReportMetric(float64(d)/float64(time.Millisecond), name) }
+	ms("ttft-p50-ms", r.TTFT50)
+	ms("ttft-p99-ms", r.TTFT99)
+	ms("ttft-first-p99-ms", r.First99)
+	ms("itl-p50-ms", r.ITL50)
+	ms("itl-p99-ms", r.ITL99)
+	if r.Stamp99 > 0 {
+		ms("stamp-p50-ms", r.Stamp50)
+		ms("stamp-p99-ms", r.Stamp99)
+		ms("stamp-steady-p99-ms", r.StampSteady)
+	}
+	b.ReportMetric(float64(r.CPU)/float64(time.Microsecond), "cpu-µs/event")
+	b.ReportMetric(float64(r.RSS)/(1<<20), "rss-MB")
+	if r.Allocated > 0 {
+		b.ReportMetric(float64(r.Allocated)/1024, "alloc-KB/turn")
+		b.ReportMetric(float64(r.GCs), "gcs")
+	}
+	b.ReportMetric(0, "ns/op")
+	if r.Failed > 0 {
+		b.Errorf("%d streams failed", r.Failed)
+	}
+}
+
+// BenchmarkHighestRate looks for the most streams of 50 events/s, spread, whose stamps' P99 stays under 6 ms. A number counts as
+// held when it is in one of two tries.
+func BenchmarkHighestRate(b *testing.B) {
+	for _, client := range []string{"bare", "ours"} {
+		b.Run(client, func(b *testing.B) {
+			for b.Loop() {
+				held := func(streams int) bool {
+					for range 2 {
+						r := benchRun(b, benchOrder{Client: client, Streams: streams, Rate: 50, Spread: 2 * time.Second, Rounds: 2})
+						b.Logf("%d streams: P99 of the stamps %v, %d failed", streams, r.Stamp99, r.Failed)
+						if r.Failed == 0 && r.Stamp99 < 6*time.Millisecond {
+							return true
+						}
+					}
+					return false
+				}
+				const step = 50
+				n := sort.Search(3000/step, func(i int) bool { return !held((i + 1) * step) }) // that many steps are held
+				b.ReportMetric(float64(n*step), "streams")
+				b.ReportMetric(float64(n*step*50), "events/s")
+				b.ReportMetric(0, "ns/op")
+			}
+		})
+	}
+}
+
 // benchRun runs a null server and a client of it.
 func benchRun(b *testing.B, order benchOrder) (r benchResult) {
-	server := benchProcess("null")
-	server.Stderr = os.Stderr
+	server := benchProcess(benchOrder{Client: "null", Streams: order.Streams, Rate: order.Rate, Rounds: order.Rounds})
 	in, err := server.StdinPipe()
 	if err != nil {
 		b.Fatal(err)
@@ -119,30 +155,30 @@ func benchRun(b *testing.B, order benchOrder) (r benchResult) {
 	}
 	defer server.Wait()
 	defer in.Close()
-	line, err := bufio.NewReader(out).ReadString('\n')
+	said := bufio.NewScanner(out)
+	said.Scan()
+	order.Addr = said.Text()
+	if order.Client == "sglang" {
+		return sglangRun(b, order, said)
+	}
+	result, err := benchProcess(order).Output()
 	if err != nil {
 		b.Fatal(err)
 	}
-	order.Addr = strings.TrimSpace(line)
-	role, err := json.Marshal(order)
-	if err != nil {
-		b.Fatal(err)
-	}
-	client := benchProcess(string(role))
-	client.Stderr = os.Stderr
-	said, err := client.Output()
-	if err != nil {
-		b.Fatal(err)
-	}
-	if err := json.Unmarshal(said, &r); err != nil {
-		b.Fatalf("%v in %s", err, said)
+	if err := json.Unmarshal(result, &r); err != nil {
+		b.Fatalf("%v in %s", err, result)
 	}
 	return r
 }
 
-func benchProcess(role string) *exec.Cmd {
+func benchProcess(order benchOrder) *exec.Cmd {
+	role, err := json.Marshal(order)
+	if err != nil {
+		panic(err)
+	}
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), roleEnv+"="+role)
+	cmd.Env = append(os.Environ(), roleEnv+"="+string(role))
+	cmd.Stderr = os.Stderr
 	return cmd
 }
 
@@ -155,13 +191,13 @@ type benchTurn struct {
 
 // benchMain is main for a process of the benchmark.
 func benchMain(role string) {
-	if role == "null" {
-		runNullServer()
-		return
-	}
 	var order benchOrder
 	if err := json.Unmarshal([]byte(role), &order); err != nil {
 		panic(err)
+	}
+	if order.Client == "null" {
+		runNullServer(order)
+		return
 	}
 	clk := newMonotonic()
 	client := bareClient
@@ -190,7 +226,7 @@ func benchMain(role string) {
 		})
 	}
 	wg.Wait()
-	r := benchResult{CPU: (cpuTime() - before) / time.Duration(order.Streams*order.Rounds*nullTokens), RSS: peakRSS()}
+	r := benchResult{CPU: (cpuTime() - before) / order.events(), RSS: peakRSS("self")}
 	runtime.ReadMemStats(&mem[1])
 	pprof.StopCPUProfile()
 	r.GCs = int(mem[1].NumGC - mem[0].NumGC)
@@ -220,18 +256,23 @@ func benchMain(role string) {
 			}
 		}
 	}
-	at := func(d []time.Duration, q float64) time.Duration {
-		if len(d) == 0 {
-			return -1
-		}
-		slices.Sort(d)
-		return d[int(q*float64(len(d)-1))]
-	}
-	r.TTFT50, r.TTFT99, r.First99 = at(ttft, .5), at(ttft, .99), at(first, .99)
-	r.ITL50, r.ITL99 = at(itl, .5), at(itl, .99)
-	r.Stamp50, r.Stamp99, r.StampSteady = at(stamp, .5), at(stamp, .99), at(steady, .99)
+	r.TTFT50, r.TTFT99, r.First99 = quantile(ttft, .5), quantile(ttft, .99), quantile(first, .99)
+	r.ITL50, r.ITL99 = quantile(itl, .5), quantile(itl, .99)
+	r.Stamp50, r.Stamp99, r.StampSteady = quantile(stamp, .5), quantile(stamp, .99), quantile(steady, .99)
 	json.NewEncoder(os.Stdout).Encode(r)
 }
+
+// quantile is -1 for none; it sorts d.
+func quantile(d []time.Duration, q float64) time.Duration {
+	if len(d) == 0 {
+		return -1
+	}
+	slices.Sort(d)
+	return d[int(q*float64(len(d)-1))]
+}
+
+// events is how many tokens come in all; a Duration, to divide one.
+func (o benchOrder) events() time.Duration { return time.Duration(o.Streams * o.Rounds * nullTokens) }
 
 func cpuTime() time.Duration {
 	var u syscall.Rusage
@@ -242,8 +283,8 @@ func cpuTime() time.Duration {
 }
 
 // peakRSS is not getrusage's, which a process inherits.
-func peakRSS() int {
-	status, err := os.ReadFile("/proc/self/status")
+func peakRSS(pid string) int {
+	status, err := os.ReadFile("/proc/" + pid + "/status")
 	if err != nil {
 		panic(err)
 	}

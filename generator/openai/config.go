@@ -30,6 +30,9 @@ type Config struct {
 	Nonce       uint64 // of the run, for the request's id
 	InsecureTLS bool   // accept any certificate
 
+	// Annotate adds headers that differ from turn to turn, such as a trace's; it is called by many goroutines. nil adds none.
+	Annotate func(h http.Header, req generator.Request)
+
 	// Dial opens a connection; nil is the network, through the proxy that the environment names.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }

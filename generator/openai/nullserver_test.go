@@ -18,7 +18,6 @@ import (
 
 const (
 	nullTTFT   = 100 * time.Millisecond
-	nullITL    = 20 * time.Millisecond
 	nullTokens = 100
 	stampLen   = 16 // bytes of a token's content: an instant in ns and a space
 )
@@ -50,9 +49,13 @@ func (m monotonic) Now() time.Duration { return m.offset + time.Since(m.base) }
 // written. One thread writes all streams and sleeps in the kernel, for Go's timers are late when idle; it never waits for a
 // reader.
 type nullServer struct {
-	clk  monotonic
-	mu   sync.Mutex
-	came []*nullStream // in order
+	clk      monotonic
+	itl      time.Duration
+	requests int // to come
+
+	mu    sync.Mutex
+	came  []*nullStream // in order
+	begun bool
 }
 
 type nullStream struct {
@@ -62,8 +65,9 @@ type nullStream struct {
 	done chan bool // whether all of it was sent
 }
 
-// runNullServer serves until its input ends. It says where on its output.
-func runNullServer() {
+// runNullServer serves until its input ends. It says on its output where, then when the first request came, then when the last
+// one that its order tells of was answered.
+func runNullServer(order benchOrder) {
 	debug.SetGCPercent(-1) // a pause would be taken for the client's
 	debug.SetMemoryLimit(1 << 30)
 	runtime.GOMAXPROCS(4) // one for the thread that sleeps
@@ -72,7 +76,7 @@ func runNullServer() {
 		panic(err)
 	}
 	fmt.Println(l.Addr())
-	s := &nullServer{clk: newMonotonic()}
+	s := &nullServer{clk: newMonotonic(), itl: time.Second / time.Duration(order.Rate), requests: order.Streams * order.Rounds}
 	go s.pace()
 	go func() {
 		for {
@@ -100,7 +104,15 @@ func (s *nullServer) serve(conn *net.TCPConn) {
 			return
 		}
 		io.Copy(io.Discard, req.Body)
+		if req.Method == http.MethodGet { // whether it is there, and what it is
+			io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}")
+			continue
+		}
 		s.mu.Lock()
+		if !s.begun {
+			s.begun = true
+			fmt.Println("begun")
+		}
 		st.next, st.sent = s.clk.Now()+nullTTFT, 0
 		s.came = append(s.came, st)
 		s.mu.Unlock()
@@ -139,9 +151,12 @@ func (s *nullServer) pace() {
 			}
 			if st.sent++; st.sent == nullTokens {
 				st.done <- true
+				if s.requests--; s.requests == 0 {
+					fmt.Println("ended")
+				}
 				continue
 			}
-			st.next += nullITL
+			st.next += s.itl
 			later = append(later, st)
 			now = s.clk.Now()
 		}

@@ -78,6 +78,9 @@ func (t *turn) attempt(ctx context.Context) *attempt {
 	r.Header["Accept"] = []string{"text/event-stream"}
 	r.Header["Content-Type"] = []string{"application/json"}
 	r.Header[wire.RequestIDHeader] = []string{wire.TurnID(t.cfg.Nonce, t.req.Call, t.req.Turn)}
+	if t.cfg.Annotate != nil {
+		t.cfg.Annotate(r.Header, t.req)
+	}
 	for name, values := range t.header {
 		r.Header[name] = values
 	}

@@ -1,0 +1,73 @@
+package generator
+
+import (
+	"context"
+	"sync"
+
+	"kneefinder/clock"
+)
+
+// Dial is the rate of a step that lasts until it is stopped, to be turned while it runs. Its methods may be called by any
+// goroutine.
+type Dial struct {
+	clk clock.Clock
+
+	mu     sync.Mutex
+	rate   float64
+	turned clock.Event // set when the rate is turned
+}
+
+// NewDial is a dial at a rate of calls/s.
+func NewDial(clk clock.Clock, rate float64) *Dial {
+	return &Dial{clk: clk, rate: rate, turned: clk.NewEvent()}
+}
+
+// Turn sets another rate: the next call arrives as if calls had always come at it.
+func (d *Dial) Turn(rate float64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if rate == d.rate {
+		return
+	}
+	d.rate = rate
+	d.turned.Set()
+	d.turned = d.clk.NewEvent()
+}
+
+// Rate is the rate now.
+func (d *Dial) Rate() float64 {
+	rate, _ := d.at()
+	return rate
+}
+
+func (d *Dial) at() (rate float64, turned clock.Event) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.rate, d.turned
+}
+
+// turned starts calls at the dial's rate until ctx ends. A rate that is turned takes effect at once, also when the next call
+// of the old one was far off.
+func (s *step) turned(ctx, callCtx context.Context) {
+	begin, first := s.rec.Start, 0
+	for n := 0; ctx.Err() == nil; n++ {
+		rate, turned := s.c.Dial.at()
+		s.mu.Lock()
+		news := rate != s.rec.Rate
+		s.rec.Rate = rate
+		rec := s.rec
+		s.mu.Unlock()
+		if news {
+			s.tell.StepBegin(rec)
+		}
+		rateCtx, cut := s.clk.WithCancelCause(ctx)
+		s.clk.Go("the dial", func() {
+			_ = turned.Wait(rateCtx)
+			cut(nil)
+		})
+		first += s.arrive(ctx, rateCtx, callCtx, segment{begin: begin, first: first, arrivals: s.c.Process.Arrivals(s.c.Script.Seed, n, rate)})
+		_ = turned.Wait(ctx) // where arrivals have an end
+		cut(nil)
+		begin = s.clk.Now()
+	}
+}
