@@ -114,10 +114,3 @@ type Histogram struct {
 func (s *Step) InWindow(due time.Duration) bool {
 	return due >= s.WindowStart && (s.WindowEnd < 0 || due <= s.WindowEnd)
 }
-
-// EngineSample is what the other side said of itself at one instant, or over one step. Absent figures are absent.
-type EngineSample struct {
-	At     time.Duration
-	Step   int
-	Values map[string]float64 // names as documented with the source that fills them
-}

@@ -1,0 +1,45 @@
+package measurement
+
+import "time"
+
+// EngineSample is what the other side said of itself at one instant: of the engine, or of its GPUs. A figure that was not told
+// is absent.
+type EngineSample struct {
+	At     time.Duration
+	Step   int
+	Values map[string]float64 // by the names below
+}
+
+// Values of an engine. Those that end in _total are counted since the server began; the others are as of the sample.
+const (
+	SampleRunning      = "running_requests"
+	SampleQueued       = "queued_requests"
+	SampleKVUsage      = "kv_usage_ratio"   // of the pool, in use by running requests
+	SampleKVUsed       = "kv_used_tokens"   // the same in tokens
+	SampleKVCached     = "kv_cached_tokens" // held by the prefix cache alone: evictable
+	SampleKVFree       = "kv_free_tokens"   // neither
+	SampleKVPool       = "kv_pool_tokens"   // the whole pool
+	SampleEvicted      = "evicted_tokens_total"
+	SampleRetractions  = "retractions_total" // requests pushed out of the batch, to be computed again; vLLM calls them preemptions
+	SamplePrompt       = "prompt_tokens_total"
+	SampleCached       = "cached_tokens_total" // of the prompt tokens, found in the cache
+	SampleGenerated    = "generated_tokens_total"
+	SampleTTFTSum      = "ttft_seconds_sum_total" // of the server's own TTFT histogram
+	SampleTTFTCount    = "ttft_seconds_count_total"
+	SampleITLSum       = "itl_seconds_sum_total"
+	SampleITLCount     = "itl_seconds_count_total"
+	SampleQueueSum     = "queue_seconds_sum_total" // time from arrival to admission
+	SampleQueueCount   = "queue_seconds_count_total"
+	SamplePrefillBusy  = "prefill_busy_seconds_total"
+	SampleDecodeBusy   = "decode_busy_seconds_total"
+	SampleMaxRunning   = "max_running_requests" // the engine's limit, or the most it has had
+	SampleGPUUtil      = "gpu_utilization_ratio"
+	SampleGPUTensor    = "gpu_tensor_active_ratio"
+	SampleGPUDRAM      = "gpu_dram_active_ratio"
+	SampleGPUMemory    = "gpu_memory_used_bytes"  // of all GPUs
+	SampleGPUMemoryAll = "gpu_memory_total_bytes" // of all GPUs
+	SampleGPUPower     = "gpu_power_watts"        // of all GPUs
+	SampleGPUClock     = "gpu_sm_clock_hertz"     // mean
+	SampleGPUTemp      = "gpu_temperature_celsius"
+	SampleGPUs         = "gpus" // how many the GPU figures are of
+)
