@@ -161,7 +161,7 @@ func TestSweepWritesItsFiles(t *testing.T) {
 			t.Fatalf("a first turn of %d tokens, want 520 within 1 %%", turn.PromptTokens)
 		}
 	}
-	for _, name := range []string{"x.csv", "x.png"} {
+	for _, name := range []string{"x.csv", "x.png", "x.hlog"} {
 		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Size() == 0 {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -90,7 +90,7 @@ func TestDeterminism(t *testing.T) {
 			t.Fatalf("exit %d\n%s", code, errs)
 		}
 		all := map[string]string{}
-		for _, name := range []string{"x.turns.jsonl", "x.json", "x.csv", "x.png"} {
+		for _, name := range []string{"x.turns.jsonl", "x.json", "x.csv", "x.png", "x.hlog"} {
 			b, err := os.ReadFile(filepath.Join(dir, name))
 			if err != nil {
 				t.Fatal(err)

@@ -16,7 +16,7 @@ import (
 )
 
 // Files are the files of one label.
-type Files struct{ Log, JSON, CSV, PNG string }
+type Files struct{ Log, JSON, CSV, PNG, HLog string }
 
 // files names the files of the label, or says why it cannot.
 func (o Output) files() (Files, error) {
@@ -24,7 +24,7 @@ func (o Output) files() (Files, error) {
 		return Files{}, Usage("--label: give the run a name that can be a file's, such as L40S; %q cannot", o.Label)
 	}
 	base := filepath.Join(o.Out, o.Label)
-	return Files{Log: base + ".turns.jsonl", JSON: base + ".json", CSV: base + ".csv", PNG: base + ".png"}, nil
+	return Files{Log: base + ".turns.jsonl", JSON: base + ".json", CSV: base + ".csv", PNG: base + ".png", HLog: base + ".hlog"}, nil
 }
 
 // Check refuses a label that cannot be a file's, or one that exists and is not to be replaced.
@@ -45,7 +45,7 @@ func (o Output) Check() error {
 	return nil
 }
 
-func (f Files) all() []string { return []string{f.Log, f.JSON, f.CSV, f.PNG} }
+func (f Files) all() []string { return []string{f.Log, f.JSON, f.CSV, f.PNG, f.HLog} }
 
 // Written names the files that are there.
 func (f Files) Written() string {
@@ -173,6 +173,7 @@ func (f Files) Finish() (measurement.Results, error) {
 		{f.JSON, func(w io.Writer) error { return measurement.WriteResults(w, r) }},
 		{f.CSV, func(w io.Writer) error { return measurement.WriteCSV(w, r) }},
 		{f.PNG, func(w io.Writer) error { return analysis.Chart(w, r) }},
+		{f.HLog, func(w io.Writer) error { return measurement.WriteHLog(w, log) }},
 	} {
 		if err := measurement.ReplaceFile(file.path, file.write); err != nil {
 			return r, err
