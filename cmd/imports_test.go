@@ -23,7 +23,12 @@ var rooms = map[string][]string{
 	"simulation/fleet":      {"simulation/engine"},
 	"generator":             {"clock", "measurement", "generator/workload"},
 	"generator/openai":      {"generator", "generator/wire", "generator/workload", "measurement", "clock"},
-	"telemetry":             {"measurement", "clock"},
+	"telemetry":             {"measurement", "clock", "telemetry/names"},
+	"telemetry/names":       {},
+	"telemetry/page":        {"measurement", "clock", "telemetry/names"},
+	"telemetry/web":         {"clock", "telemetry/names"},
+	"telemetry/scrape":      {"measurement", "clock"},
+	"analysis/export":       {"measurement", "telemetry/names"},
 	"analysis":              {"measurement"},
 	"analysis/importer":     {"measurement", "analysis"},
 	"simulation":            {"generator", "generator/workload", "measurement", "clock", "simulation/..."},
@@ -31,7 +36,7 @@ var rooms = map[string][]string{
 	"simulation/search":     {"generator", "measurement", "clock", "simulation/...", "analysis"},
 	"simulation/anchor":     {"simulation/engine", "generator", "generator/openai", "measurement", "clock"},
 	"simulation/mockserver": {"simulation/engine", "simulation/fleet", "generator/wire", "clock"},
-	"grafana":               {"telemetry"},
+	"grafana":               {"telemetry/names"},
 }
 
 // elsewhere says which packages of others a room must never import, directly or by what it imports of ours.

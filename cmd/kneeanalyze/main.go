@@ -6,6 +6,7 @@
 //	kneeanalyze knee results/L40S.json --json
 //	kneeanalyze compare results/L40S.json results/H100.json -o compare.png
 //	kneeanalyze merge results/H200-0-of-2.turns.jsonl results/H200-1-of-2.turns.jsonl -o results/H200.turns.jsonl
+//	kneeanalyze export results/L40S.turns.jsonl -o L40S.om
 //
 // knee takes turn logs (.turns.jsonl), which it analyses anew, and results (.json), which it shows as they are; analysing a
 // run's turn log gives the figures of its results. It prints a sentence or two on each knee, what binds there and what speaks
@@ -45,9 +46,10 @@ import (
 )
 
 type commands struct {
-	Knee    knee    `cmd:"" help:"Find the knee in turn logs and results."`
-	Compare compare `cmd:"" help:"Put the knees of several runs side by side."`
-	Merge   merge   `cmd:"" help:"Join the turn logs of the shards of one run."`
+	Knee    knee      `cmd:"" help:"Find the knee in turn logs and results."`
+	Compare compare   `cmd:"" help:"Put the knees of several runs side by side."`
+	Merge   merge     `cmd:"" help:"Join the turn logs of the shards of one run."`
+	Export  exporting `cmd:"" help:"Write a run in another form: OpenMetrics to back-fill Prometheus, CSV, JSON, an HdrHistogram log."`
 
 	Version kong.VersionFlag `help:"Print the version."`
 }
@@ -57,7 +59,8 @@ const description = `Find the knee of a load curve in files, without an endpoint
 Examples:
   kneeanalyze knee results/L40S.turns.jsonl -o L40S.png
   kneeanalyze compare results/L40S.json results/H100.json -o compare.png
-  kneeanalyze merge results/H200-0-of-2.turns.jsonl results/H200-1-of-2.turns.jsonl -o results/H200.turns.jsonl`
+  kneeanalyze merge results/H200-0-of-2.turns.jsonl results/H200-1-of-2.turns.jsonl -o results/H200.turns.jsonl
+  kneeanalyze export results/L40S.turns.jsonl -o L40S.om`
 
 func main() { cli.Main(run) }
 
