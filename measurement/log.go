@@ -40,6 +40,7 @@ type LogWriter struct {
 	w      *bufio.Writer
 	rawITL bool
 	buf    bytes.Buffer
+	line   []byte // of a turn
 	err    error
 }
 
@@ -69,7 +70,14 @@ func (l *LogWriter) StepBegin(s Step) { l.write(stepLine("step_begin", s), true)
 func (l *LogWriter) StepEnd(s Step) { l.write(stepLine("step_end", s), true) }
 
 // Turn writes one turn.
-func (l *LogWriter) Turn(t Turn) { l.write(turnToLine(t, l.rawITL), false) }
+func (l *LogWriter) Turn(t Turn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err == nil {
+		l.line = appendTurn(l.line[:0], &t, l.rawITL)
+		_, l.err = l.w.Write(l.line)
+	}
+}
 
 // Sample writes one engine sample.
 func (l *LogWriter) Sample(s EngineSample) {
@@ -263,32 +271,6 @@ func (r stepRecord) step() Step {
 		InFlightStart: r.InFlightStart, InFlightEnd: r.InFlightEnd, Residue: r.Residue, ITL: r.ITL}
 }
 
-func turnToLine(t Turn, raw bool) turnLine {
-	l := turnLine{Type: "turn", Call: t.Call, Turn: t.Turn, Step: t.Step, Due: seconds(t.Due), Sent: seconds(t.Sent),
-		Wrote: seconds(t.WroteRequest), Headers: seconds(t.Headers), FirstEvent: seconds(t.FirstEvent),
-		FirstToken: seconds(t.FirstToken), LastToken: seconds(t.LastToken), End: seconds(t.End), FirstTokens: t.FirstEventTokens,
-		Prompt: known(t.PromptTokens), Completion: known(t.CompletionTokens), Cached: known(t.CachedTokens),
-		Reused: t.Reused, Dialed: millis(t.Dialed), Retries: t.Retries, Local: t.Local, Outcome: t.Outcome, Detail: t.Detail}
-	if t.Held >= 0 {
-		held := seconds(t.Held)
-		l.Held = &held
-	}
-	if d, ok := t.TTFT(); ok {
-		ms := millis(d)
-		l.TTFT = &ms
-	}
-	if t.Events > 0 {
-		l.ITL = &itlLine{N: t.Events - 1, Sum: millis(t.LastToken - t.FirstToken), Max: millis(t.GapMax)}
-		for _, g := range t.Gaps {
-			l.ITL.Max = max(l.ITL.Max, millis(g))
-			if raw {
-				l.Gaps = append(l.Gaps, millis(g))
-			}
-		}
-	}
-	return l
-}
-
 func (l turnLine) turn() Turn {
 	t := Turn{Call: l.Call, Turn: l.Turn, Step: l.Step, Due: time.Duration(l.Due), Held: Never, Sent: time.Duration(l.Sent),
 		WroteRequest: time.Duration(l.Wrote), Headers: time.Duration(l.Headers), FirstEvent: time.Duration(l.FirstEvent),
@@ -310,13 +292,6 @@ func (l turnLine) turn() Turn {
 	return t
 }
 
-func known(n int) *int {
-	if n < 0 {
-		return nil
-	}
-	return &n
-}
-
 func count(n *int) int {
 	if n == nil {
 		return Unknown
@@ -336,17 +311,37 @@ func OpenLog(path string) (Log, error) {
 		return Log{}, fmt.Errorf("open turn log: %w", err)
 	}
 	defer f.Close()
-	return ReadLog(f, path)
+	if info, err := f.Stat(); err == nil && info.Size() > 1<<20 {
+		// A turn's record is about as long as its line: making room once spares a long log from being copied as it grows.
+		return readLog(f, path, int(info.Size()/turnLineBytes))
+	}
+	return readLog(f, path, 0)
+}
+
+// turnLineBytes is how long a turn's line is, at least, in a long log.
+const turnLineBytes = 380
+
+// readLine reads up to a line's end, into the reader's own buffer where it fits.
+func readLine(in *bufio.Reader) ([]byte, error) {
+	b, err := in.ReadSlice('\n')
+	if err != bufio.ErrBufferFull {
+		return b, err
+	}
+	long := slices.Clone(b)
+	b, err = in.ReadBytes('\n')
+	return append(long, b...), err
 }
 
 // ReadLog reads a turn log; name stands in messages. A line that cannot be read costs that line and leaves a warning, for a
 // run that was killed ends in a torn one; a file whose first line is no header is refused with ErrNotLog.
-func ReadLog(r io.Reader, name string) (Log, error) {
-	var log Log
+func ReadLog(r io.Reader, name string) (Log, error) { return readLog(r, name, 0) }
+
+func readLog(r io.Reader, name string, turns int) (Log, error) {
+	log := Log{Turns: slices.Grow([]Turn(nil), turns)}
 	in := bufio.NewReaderSize(r, 1<<20)
 	steps := map[int]int{} // step number -> index in log.Steps
 	for line := 1; ; line++ {
-		b, err := in.ReadBytes('\n')
+		b, err := readLine(in)
 		if len(b) == 0 && err == io.EOF {
 			break
 		}
@@ -414,6 +409,10 @@ func (log *Log) End() time.Duration {
 }
 
 func (log *Log) add(b []byte, steps map[int]int, first bool) error {
+	if t, ok := scanTurn(b); ok && !first {
+		log.Turns = append(log.Turns, t)
+		return nil
+	}
 	var kind struct {
 		Type   string `json:"type"`
 		Schema string `json:"schema"`

@@ -36,10 +36,11 @@ const (
 	SampleGPUUtil      = "gpu_utilization_ratio"
 	SampleGPUTensor    = "gpu_tensor_active_ratio"
 	SampleGPUDRAM      = "gpu_dram_active_ratio"
-	SampleGPUMemory    = "gpu_memory_used_bytes"  // of all GPUs
-	SampleGPUMemoryAll = "gpu_memory_total_bytes" // of all GPUs
-	SampleGPUPower     = "gpu_power_watts"        // of all GPUs
-	SampleGPUClock     = "gpu_sm_clock_hertz"     // mean
+	SampleGPUMemory    = "gpu_memory_used_bytes"   // of all GPUs
+	SampleGPUMemoryAll = "gpu_memory_total_bytes"  // of all GPUs
+	SampleGPUPower     = "gpu_power_watts"         // of all GPUs
+	SampleGPUEnergy    = "gpu_energy_joules_total" // of all GPUs, since their driver was loaded
+	SampleGPUClock     = "gpu_sm_clock_hertz"      // mean
 	SampleGPUTemp      = "gpu_temperature_celsius"
 	SampleGPUs         = "gpus" // how many the GPU figures are of
 )
