@@ -11,6 +11,20 @@ import (
 	"kneefinder/measurement"
 )
 
+// SoFar is the curve of the steps that have ended, in a run that has not: no certificate of arrivals, no mechanism.
+func SoFar(h measurement.Header, steps []measurement.StepResult) measurement.Results {
+	r := measurement.Results{Schema: measurement.ResultsSchema, Label: h.Label, Tool: h.Tool, Config: h.Config, Engine: h.Engine, Seed: h.Seed,
+		Steps: steps, Mechanism: measurement.Mechanism{Evidence: []string{}, Confidence: "none"}, Warnings: []string{}}
+	r.Knees = knees(r)
+	return r
+}
+
+// knees are those of a curve.
+func knees(r measurement.Results) measurement.Knees {
+	u := unitOf(r.Config)
+	return measurement.Knees{SLO: sloKnee(u, r.Steps, r.Config.SLO), Curvature: curvatureKnee(u, r.Steps), Saturation: saturationKnee(u, r.Steps)}
+}
+
 // Analyze turns a log into its curve: every step in the order it was run, the certificate of its
 // arrivals, the three knees, the mechanism and the warnings.
 func Analyze(log measurement.Log) measurement.Results {
@@ -21,30 +35,41 @@ func Analyze(log measurement.Log) measurement.Results {
 	}
 	turns := byStep(log.Turns)
 	for _, s := range log.Steps {
-		step, warnings := analyzeStep(log.Header.Config, s, turns[s.Step])
-		if log.Header.Shard != "" { // whose part of λ is no sign of anything
-			step.Flags = slices.DeleteFunc(step.Flags, func(f string) bool { return f == measurement.FlagOffRate })
-		}
-		r.Steps = append(r.Steps, step)
+		step, warnings := analyzeStep(log.Header.Config, s, turns[s.Step], log.Samples)
+		r.Steps = append(r.Steps, OfShard(log.Header.Shard, step))
 		r.Warnings = append(r.Warnings, warnings...)
 	}
 	r.Arrivals = Certify(log)
-	u := unitOf(r.Config)
-	r.Knees = measurement.Knees{
-		SLO:        sloKnee(u, r.Steps, r.Config.SLO),
-		Curvature:  curvatureKnee(u, r.Steps),
-		Saturation: saturationKnee(u, r.Steps),
-	}
+	r.Knees = knees(r)
 	r.Mechanism = Mechanism(log, r)
 	r.Warnings = append(r.Warnings, doubts(log, r)...)
 	return r
 }
 
-// byStep sorts turns into their steps, keeping their order.
+// OfShard is the result of a step as one of that shard's; "" is no shard. A shard's part of λ is no sign of anything: its steps
+// are never off_rate.
+func OfShard(shard string, r measurement.StepResult) measurement.StepResult {
+	if shard != "" {
+		r.Flags = slices.DeleteFunc(slices.Clone(r.Flags), func(f string) bool { return f == measurement.FlagOffRate })
+	}
+	return r
+}
+
+// byStep sorts turns into their steps, keeping their order. Turns of a step that stand together, as a log of one process has
+// them, are not copied.
 func byStep(turns []measurement.Turn) map[int][]measurement.Turn {
 	m := map[int][]measurement.Turn{}
-	for _, t := range turns {
-		m[t.Step] = append(m[t.Step], t)
+	for begin := 0; begin < len(turns); {
+		step, end := turns[begin].Step, begin+1
+		for end < len(turns) && turns[end].Step == step {
+			end++
+		}
+		if m[step] == nil {
+			m[step] = turns[begin:end:end]
+		} else {
+			m[step] = append(m[step], turns[begin:end]...)
+		}
+		begin = end
 	}
 	return m
 }

@@ -215,7 +215,7 @@ func TestLiveStepsAreTheResults(t *testing.T) {
 	r := Analyze(log)
 	turns := byStep(log.Turns)
 	for i, s := range log.Steps {
-		if d := cmp.Diff(r.Steps[i], AnalyzeStep(log.Header.Config, s, turns[s.Step])); d != "" {
+		if d := cmp.Diff(r.Steps[i], AnalyzeStep(log.Header.Config, s, turns[s.Step], nil)); d != "" {
 			t.Errorf("step %d, alone and in the whole:\n%s", i, d)
 		}
 	}
@@ -224,7 +224,7 @@ func TestLiveStepsAreTheResults(t *testing.T) {
 func BenchmarkAnalyzeStep(b *testing.B) {
 	log := pool("H100", 12, 10)
 	for b.Loop() {
-		if r := AnalyzeStep(log.Header.Config, log.Steps[0], log.Turns); r.TTFTP95 == nil || math.IsNaN(*r.TTFTP95) {
+		if r := AnalyzeStep(log.Header.Config, log.Steps[0], log.Turns, nil); r.TTFTP95 == nil || math.IsNaN(*r.TTFTP95) {
 			b.Fatal("no P95")
 		}
 	}

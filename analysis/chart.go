@@ -22,7 +22,9 @@ import (
 
 // Chart draws a run as a PNG: P95 TTFT over the load on log axes with its interval and the SLO, the cache hit rate below it,
 // and the SLO knee and the curvature knee through both. Where another objective decides, its curve and limit are drawn too.
-func Chart(w io.Writer, r measurement.Results) error {
+func Chart(w io.Writer, r measurement.Results) error { return pictured(r).render(w) }
+
+func pictured(r measurement.Results) picture {
 	u := unitOf(r.Config)
 	steps := byRate(r.Steps)
 	decides := decider(r)
@@ -64,7 +66,7 @@ func Chart(w io.Writer, r measurement.Results) error {
 		bottom.Add(&notice{"the server did not say how many tokens were cached"})
 	}
 	head := []string{title(r), "SLO knee: " + kneeHead(u, r.Knees.SLO) + "  Curvature knee: " + kneeHead(u, r.Knees.Curvature)}
-	return render(w, append(head, notes(r, decides)...), u.axis(), legend, top, bottom)
+	return picture{append(head, notes(r, decides)...), u.axis(), waitAxis(top, other), legend, top, bottom}
 }
 
 // notes are what a reader of the picture must know of its points, in short sentences.
@@ -207,7 +209,8 @@ func ChartCompare(w io.Writer, rs []measurement.Results) error {
 	if !known {
 		bottom.Add(&notice{"no server said how many tokens were cached"})
 	}
-	return render(w, []string{"P95 TTFT and cache hit rate over the load"}, u.axis(), legend, top, bottom)
+	p := picture{[]string{"P95 TTFT and cache hit rate over the load"}, u.axis(), waitAxis(top, nil), legend, top, bottom}
+	return p.render(w)
 }
 
 // The picture's measures and colours (Okabe and Ito's, told apart by colour-blind readers too).
@@ -411,13 +414,34 @@ func grouped(s string) string {
 	return s
 }
 
+// picture is what stands in a chart.
+type picture struct {
+	head        []string // its lines
+	load, wait  string   // the names of the axes
+	legend      []entry
+	top, bottom *plot.Plot
+}
+
+// waitAxis names what is drawn in the upper panel.
+func waitAxis(top *plot.Plot, other *otherCurve) string {
+	name, unit := "P95 TTFT", "ms"
+	if other != nil {
+		name += " and " + objectiveName(other.objective)
+	}
+	if inSeconds(top) {
+		unit = "s"
+	}
+	return name + ", " + unit
+}
+
 // render lays out the head, the legend and the two panels, the data areas one above the other, and writes the PNG.
-func render(w io.Writer, head []string, load string, legend []entry, top, bottom *plot.Plot) error {
+func (p picture) render(w io.Writer) error {
+	top, bottom := p.top, p.bottom
 	img := vgimg.NewWith(vgimg.UseWH(chartWidth, chartHeight), vgimg.UseDPI(chartDPI))
 	c := draw.New(img)
 	pad := vg.Points(10)
 	c = draw.Crop(c, pad, -pad-vg.Points(6), pad, -pad)
-	for i, line := range head {
+	for i, line := range p.head {
 		s := style(vg.Points(11.5), colorGrey)
 		if i == 0 {
 			s = style(vg.Points(14), color.Black)
@@ -434,7 +458,7 @@ func render(w io.Writer, head []string, load string, legend []entry, top, bottom
 			c.Max.Y -= s.Height(line) + vg.Points(5)
 		}
 	}
-	c.Max.Y = drawLegend(c, legend) - vg.Points(9)
+	c.Max.Y = drawLegend(c, p.legend) - vg.Points(9)
 
 	low, high := c, c
 	axis := vg.Points(22) // the axes' names are written here: on a log axis plot reserves room for them in the wrong place
@@ -451,14 +475,10 @@ func render(w io.Writer, head []string, load string, legend []entry, top, bottom
 	name := style(vg.Points(13), color.Black)
 	name.XAlign, name.YAlign = text.XCenter, text.YBottom
 	data, upper := bottom.DataCanvas(low), top.DataCanvas(high)
-	c.FillText(name, vg.Point{X: data.Center().X, Y: c.Min.Y}, load)
+	c.FillText(name, vg.Point{X: data.Center().X, Y: c.Min.Y}, p.load)
 	name.Rotation, name.YAlign = math.Pi/2, text.YTop
 	c.FillText(name, vg.Point{X: c.Min.X, Y: data.Center().Y}, "cache hit rate, %")
-	wait := "P95 TTFT, ms"
-	if inSeconds(top) {
-		wait = "P95 TTFT, s"
-	}
-	c.FillText(name, vg.Point{X: c.Min.X, Y: upper.Center().Y}, wait)
+	c.FillText(fit(name, p.wait, upper.Size().Y), vg.Point{X: c.Min.X, Y: upper.Center().Y}, p.wait)
 	if _, err := (vgimg.PngCanvas{Canvas: img}).WriteTo(w); err != nil {
 		return fmt.Errorf("write chart: %w", err)
 	}

@@ -2,6 +2,7 @@ package analysis
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -116,28 +117,35 @@ func asked(u unit, load float64) string {
 	return u.of(load)
 }
 
-// unsteady names steps that fail below one that passes.
+// unsteady names steps that fail at or below a rate at which one passes.
 func unsteady(r measurement.Results) string {
 	steps := judged(byRate(r.Steps), r.Config.SLO)
-	top := -1
-	for i, s := range steps {
-		if s.Verdict == measurement.Pass {
-			top = i
+	lowest, top := math.Inf(1), math.Inf(-1) // rates that fail and pass
+	for _, s := range steps {
+		switch s.Verdict {
+		case measurement.Fail:
+			lowest = min(lowest, s.Rate)
+		case measurement.Pass:
+			top = max(top, s.Rate)
 		}
 	}
 	var fail, pass []string
-	for _, s := range steps[:top+1] {
+	for _, s := range steps {
 		switch {
-		case s.Verdict == measurement.Fail:
+		case s.Verdict == measurement.Fail && s.Rate <= top:
 			fail = append(fail, rate(s.Rate))
-		case s.Verdict == measurement.Pass && len(fail) > 0:
+		case s.Verdict == measurement.Pass && s.Rate >= lowest:
 			pass = append(pass, rate(s.Rate))
 		}
 	}
-	if len(fail) == 0 {
-		return ""
-	}
+	const advice = "the steps are too short or the server is unsteady; measure longer (--min-turns) around there."
 	fail, pass = slices.Compact(fail), slices.Compact(pass)
+	switch {
+	case len(fail) == 0:
+		return ""
+	case lowest == top:
+		return fmt.Sprintf("At %s one step fails and another passes: %s", unitOf(r.Config).of(top), advice)
+	}
 	fails, passes := "fails", "passes"
 	if len(fail) > 1 {
 		fails = "fail"
@@ -145,8 +153,7 @@ func unsteady(r measurement.Results) string {
 	if len(pass) > 1 {
 		passes = "pass"
 	}
-	return fmt.Sprintf("%s %s %s but %s %s: the steps are too short or the server is unsteady; measure longer (--min-turns) around there.",
-		strings.Join(fail, ", "), unitOf(r.Config), fails, strings.Join(pass, ", "), passes)
+	return fmt.Sprintf("%s %s %s but %s %s: %s", strings.Join(fail, ", "), unitOf(r.Config), fails, strings.Join(pass, ", "), passes, advice)
 }
 
 // rateThatCame names steps whose λ was another one than asked.

@@ -17,7 +17,8 @@ const (
 	maxWarmHit  = .10                  // a first turn with more than this share of its prompt cached was not cold,
 	template    = 64                   // unless it is so few tokens that the chat template alone can make them
 	fewTurns    = 3                    // and this many of those are forgiven
-	fewAnswers  = 5                    // fewer answers, or fewer tokens in one, show neither a buffer nor a cache that is off
+	fewAnswers  = 5                    // fewer answers of a step show neither a buffer nor a cache that is off
+	fewTokens   = 5                    // an answer of fewer shows no buffer
 	wholeAnswer = time.Millisecond     // an answer whose gaps add up to less came in one read
 	mostAnswers = .8                   // this share of them says that the stream is buffered
 	coldHit     = .5                   // a hit rate under this with no more than
@@ -156,12 +157,13 @@ func contaminated(first []*measurement.Turn) bool {
 	return hot > max(fewTurns, known/100) || 2*hot > known
 }
 
-// buffered reports whether answers came whole, in one read, although they are streams of tokens: something on the way holds
-// them back. The gaps of an answer add up to the time from its first token to its last.
-func buffered(measured []*measurement.Turn) bool {
+// Buffered reports whether answers came whole, in one read, although they are streams of tokens: something on the way holds
+// them back. At least so many answers of several tokens must be there to tell, and four fifths of them whole. The gaps of an
+// answer add up to the time from its first token to its last.
+func Buffered(turns []*measurement.Turn, fewest int) bool {
 	answers, whole := 0, 0
-	for _, t := range measured {
-		if t.Outcome != measurement.OK || t.Events < fewAnswers || t.CompletionTokens < fewAnswers {
+	for _, t := range turns {
+		if t.Outcome != measurement.OK || t.Events < fewTokens || t.CompletionTokens < fewTokens {
 			continue
 		}
 		answers++
@@ -169,8 +171,11 @@ func buffered(measured []*measurement.Turn) bool {
 			whole++
 		}
 	}
-	return answers >= fewAnswers && float64(whole) >= mostAnswers*float64(answers)
+	return answers >= fewest && float64(whole) >= mostAnswers*float64(answers)
 }
+
+// buffered is Buffered of a step.
+func buffered(measured []*measurement.Turn) bool { return Buffered(measured, fewAnswers) }
 
 // cold reports whether turns missed their prefixes although hardly any other call was there to evict them: the cache is off, or
 // the turns of a call do not share one.

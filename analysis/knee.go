@@ -239,8 +239,9 @@ func figureOf(s *measurement.StepResult, o measurement.Objective) float64 {
 	return heldFigure(s, o, v)
 }
 
+// heldFigure takes an absent quantile of TTFT as censored where the step says that one is.
 func heldFigure(s *measurement.StepResult, o measurement.Objective, v *float64) float64 {
-	if v == nil && o.Metric == "ttft" && s.MeasuredTurns > 0 {
+	if v == nil && o.Metric == "ttft" && s.MeasuredTurns > 0 && slices.Contains(s.Flags, measurement.FlagCensored) {
 		return math.Inf(1)
 	}
 	return value(v)

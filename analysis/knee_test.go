@@ -23,6 +23,9 @@ func points(rows ...[3]float64) []measurement.StepResult {
 			r[2] = math.NaN()
 		}
 		out = append(out, measurement.StepResult{Step: i, Rate: r[0], MeasuredTurns: 100, TTFTP95: figure(r[1]), SaturationRatio: figure(r[2]), ErrorRate: figure(0)})
+		if math.IsInf(r[1], 1) {
+			out[i].Flags = []string{measurement.FlagCensored}
+		}
 	}
 	return out
 }

@@ -86,3 +86,25 @@ func TestPictureNotes(t *testing.T) {
 		t.Errorf("P95 TTFT decides: %+v, want nothing said", d)
 	}
 }
+
+// TestAxisNamesWhatIsDrawn looks at the upper axis: beside P95 TTFT it names the curve of another objective, where one is drawn.
+func TestAxisNamesWhatIsDrawn(t *testing.T) {
+	itl := measurement.Objective{Metric: "itl", Quantile: .95, LimitMS: 30}
+	p99 := measurement.Objective{Metric: "ttft", Quantile: .99, LimitMS: 20_000}
+	for _, c := range []struct {
+		why, want string
+		slo       []measurement.Objective
+	}{
+		{"ITL alone is asked for", "P95 TTFT and P95 ITL, ms", []measurement.Objective{itl}},
+		{"ITL decides", "P95 TTFT and P95 ITL, ms", []measurement.Objective{{Metric: "ttft", Quantile: .95, LimitMS: 1000}, itl}},
+		{"P95 TTFT decides", "P95 TTFT, ms", []measurement.Objective{slo300[0]}},
+		{"another quantile of TTFT, in seconds", "P95 TTFT and P99 TTFT, s", []measurement.Objective{p99}},
+		{"nothing is asked for", "P95 TTFT, ms", nil},
+	} {
+		log := pool("x", 1, .2, .3, .4, .5, .6, .7)
+		log.Header.Config.SLO = c.slo
+		if got := pictured(Analyze(log)).wait; got != c.want {
+			t.Errorf("%s: the axis is %q, want %q", c.why, got, c.want)
+		}
+	}
+}

@@ -55,7 +55,7 @@ type finding struct {
 }
 
 // Mechanism says what binds at the first failing step (or, when none fails, what keeps the first undecided one from a
-// verdict). Steps that were cut count for nothing. The generator binds only where it explains the miss: the objectives hold from
+// verdict). Steps that were cut count for nothing. What the engine's own metrics show of it is told too, and decides nothing. The generator binds only where it explains the miss: the objectives hold from
 // sent on, or the turns that failed are those that its cap never let go; else its lateness is a remark. Mechanism names the finding that explains most of the turns over the TTFT limit and gives one sentence of evidence for
 // each. A correlation is all it can see: the figures are there to be judged.
 func Mechanism(log measurement.Log, r measurement.Results) measurement.Mechanism {
@@ -95,8 +95,9 @@ func Mechanism(log measurement.Log, r measurement.Results) measurement.Mechanism
 	if remark != "" && len(found) > 0 && found[0].name == MechanismClient {
 		remark = ""
 	}
+	told := engineSigns(u, s, below)
 	if len(found) == 0 {
-		none.Evidence = []string{untold(u, s, below)}
+		none.Evidence = append([]string{untold(u, s, below)}, told...)
 		if remark != "" {
 			none.Evidence = append(none.Evidence, remark)
 		}
@@ -110,6 +111,7 @@ func Mechanism(log measurement.Log, r measurement.Results) measurement.Mechanism
 	for _, f := range found {
 		m.Evidence = append(m.Evidence, f.sentence)
 	}
+	m.Evidence = append(m.Evidence, told...)
 	if remark != "" {
 		m.Evidence = append(m.Evidence, remark)
 	}

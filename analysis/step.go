@@ -25,13 +25,13 @@ const (
 // Measured are the turns from the second on that were due in the window and sent. A failed turn without a first token enters
 // TTFT as +Inf, so that a percentile landing there is absent and the step is flagged censored; a whole answer without a
 // content event has no TTFT. A turn that this side canceled because the run was cut is known to neither side: it is counted
-// among the error kinds and nowhere else, and its step is incomplete.
-func AnalyzeStep(c measurement.Config, s measurement.Step, turns []measurement.Turn) measurement.StepResult {
-	r, _ := analyzeStep(c, s, turns)
+// among the error kinds and nowhere else, and its step is incomplete. Samples are what the other side said of itself; see EngineOf.
+func AnalyzeStep(c measurement.Config, s measurement.Step, turns []measurement.Turn, samples []measurement.EngineSample) measurement.StepResult {
+	r, _ := analyzeStep(c, s, turns, samples)
 	return r
 }
 
-func analyzeStep(c measurement.Config, s measurement.Step, turns []measurement.Turn) (measurement.StepResult, []string) {
+func analyzeStep(c measurement.Config, s measurement.Step, turns []measurement.Turn, samples []measurement.EngineSample) (measurement.StepResult, []string) {
 	var warnings []string
 	in := windowTurns(s, turns)
 	r := measurement.StepResult{Step: s.Step, Rate: s.Rate, WindowS: in.length.Seconds(), NotSentTurns: in.notSent,
@@ -112,6 +112,10 @@ func analyzeStep(c measurement.Config, s measurement.Step, turns []measurement.T
 		}
 	}
 	r.ByTurn = byTurn(in, itlByTurn)
+	var back []string
+	if r.Engine, back = engineOf(s, turns, samples); len(back) > 0 {
+		warnings = append(warnings, restarted(unitOf(c), s, back))
+	}
 
 	r.Flags = flags(c, s, in, r, ttft)
 	at := func(o measurement.Objective) float64 {

@@ -55,7 +55,7 @@ func TestAnalyzeStepFigures(t *testing.T) {
 	unsent := measurement.Turn{Call: 902, Turn: 3, Due: 50 * second, Held: measurement.Never, Sent: measurement.Never, FirstToken: measurement.Never,
 		LastToken: measurement.Never, End: measurement.Never, PromptTokens: measurement.Unknown, CompletionTokens: measurement.Unknown,
 		CachedTokens: measurement.Unknown, Outcome: measurement.NotSent}
-	r := AnalyzeStep(testConfig(), s, append(turns, early, other, unsent))
+	r := AnalyzeStep(testConfig(), s, append(turns, early, other, unsent), nil)
 
 	if r.MeasuredTurns != 100 || r.NotSentTurns != 1 || r.Errors != 0 || r.ErrorKinds != nil {
 		t.Errorf("counts: %d measured, %d not sent, %d errors, %v", r.MeasuredTurns, r.NotSentTurns, r.Errors, r.ErrorKinds)
@@ -283,7 +283,7 @@ func TestVerdicts(t *testing.T) {
 		if c.edit != nil {
 			turns = c.edit(turns)
 		}
-		r := AnalyzeStep(config, s, turns)
+		r := AnalyzeStep(config, s, turns, nil)
 		if got := strings.Join(r.Flags, " "); r.Verdict != c.want || got != c.flags || (r.TTFTP95 != nil) != c.p95 {
 			t.Errorf("%s: verdict %s, flags %q, P95 %v; want %s, %q, P95 known %v", c.why, r.Verdict, got, value(r.TTFTP95), c.want, c.flags, c.p95)
 		}
@@ -306,7 +306,7 @@ func TestObjectives(t *testing.T) {
 	} {
 		config := testConfig()
 		config.SLO = c.slo
-		if got := AnalyzeStep(config, calm(), turns).Verdict; got != c.want {
+		if got := AnalyzeStep(config, calm(), turns, nil).Verdict; got != c.want {
 			t.Errorf("%s: %s, want %s", c.why, got, c.want)
 		}
 	}
@@ -325,7 +325,7 @@ func TestChunkBasis(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.ITL = []measurement.Histogram{h}
-	if r := AnalyzeStep(testConfig(), s, turns); r.ITLBasis != "chunk" {
+	if r := AnalyzeStep(testConfig(), s, turns, nil); r.ITLBasis != "chunk" {
 		t.Errorf("two tokens an event: basis %q, want chunk", r.ITLBasis)
 	}
 }
@@ -347,7 +347,7 @@ func TestBufferedStreamHasNoITL(t *testing.T) {
 	s.ITL = []measurement.Histogram{h}
 	config := testConfig()
 	config.SLO = append(config.SLO, measurement.Objective{Metric: "itl", Quantile: .9, LimitMS: 40})
-	r := AnalyzeStep(config, s, turns)
+	r := AnalyzeStep(config, s, turns, nil)
 	if r.ITLP50 != nil || r.ITLP95 != nil || r.ITLP99 != nil || r.ITLBasis != "" || r.ByTurn[1].ITLP50 != nil || r.Objectives[1].ValueMS != nil {
 		t.Errorf("ITL of answers that came whole: %v %v %v %q %v %v", r.ITLP50, r.ITLP95, r.ITLP99, r.ITLBasis, r.ByTurn[1].ITLP50, r.Objectives[1].ValueMS)
 	}
@@ -365,7 +365,7 @@ func TestOnlyOpenLoopsHaveARateToMiss(t *testing.T) {
 	turns := calls(100, constant(200*time.Millisecond))
 	config := testConfig()
 	config.Arrivals = closed
-	if r := AnalyzeStep(config, s, turns); slices.Contains(r.Flags, measurement.FlagOffRate) {
+	if r := AnalyzeStep(config, s, turns, nil); slices.Contains(r.Flags, measurement.FlagOffRate) {
 		t.Errorf("a closed loop: flags %v", r.Flags)
 	}
 	log := measurement.Log{Header: measurement.Header{Config: testConfig(), Shard: "0/2"}, Steps: []measurement.Step{s}, Turns: turns}
@@ -391,12 +391,12 @@ func TestWarnings(t *testing.T) {
 	turns := calls(100, constant(200*time.Millisecond))
 	s := calm()
 	s.LiveTurnsMean = 9
-	if _, w := analyzeStep(testConfig(), s, turns); len(w) != 1 || !strings.Contains(w[0], "turns in flight were counted") {
+	if _, w := analyzeStep(testConfig(), s, turns, nil); len(w) != 1 || !strings.Contains(w[0], "turns in flight were counted") {
 		t.Errorf("three times as many turns counted as logged: warnings %q", w)
 	}
 	s = calm()
 	s.ITL = []measurement.Histogram{{Turn: 2, Encoded: "torn"}}
-	if r, w := analyzeStep(testConfig(), s, turns); len(w) != 1 || r.ITLP95 != nil {
+	if r, w := analyzeStep(testConfig(), s, turns, nil); len(w) != 1 || r.ITLP95 != nil {
 		t.Errorf("a torn histogram: warnings %q, ITL %v", w, r.ITLP95)
 	}
 }
@@ -427,7 +427,7 @@ func TestSaturationRatio(t *testing.T) {
 		if c.edit != nil {
 			c.edit(turns)
 		}
-		got := value(AnalyzeStep(testConfig(), s, turns).SaturationRatio)
+		got := value(AnalyzeStep(testConfig(), s, turns, nil).SaturationRatio)
 		if math.Abs(got-c.want) > .011 || math.IsNaN(got) != math.IsNaN(c.want) {
 			t.Errorf("%s: ratio %.3f, want %.3f", c.why, got, c.want)
 		}

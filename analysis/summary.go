@@ -27,6 +27,7 @@ func Summary(w io.Writer, r measurement.Results) {
 	fmt.Fprintf(w, "\nObjectives: %s; errors under 2 %%.\n\n", objectives(r.Config.SLO))
 	stepTable(w, u, r.Steps)
 	fmt.Fprintln(w)
+	engineTable(w, u, r.Steps)
 	if c := certificate(r.Arrivals); c != "" {
 		sentences(w, "Arrivals", c)
 	}
@@ -101,6 +102,58 @@ func stepTable(w io.Writer, u unit, steps []measurement.StepResult) {
 			fmt.Fprintf(w, "  %s: %s\n", f, m)
 		}
 	}
+}
+
+// engineTable writes what the engines said of themselves, a row a step; columns of which nothing is known are left out, and so is the
+// whole table where nothing is.
+func engineTable(w io.Writer, u unit, steps []measurement.StepResult) {
+	show := func(f func(*measurement.EngineResult) *float64, format string, times float64) func(*measurement.EngineResult) string {
+		return func(e *measurement.EngineResult) string { return plain(f(e), format, times) }
+	}
+	type E = measurement.EngineResult
+	rows := [][]string{{u.column()}, {string(u)}}
+	for _, s := range steps {
+		if s.Engine != nil {
+			rows = append(rows, []string{rate(s.Rate)})
+		}
+	}
+	for _, c := range []struct {
+		head, unit string
+		cell       func(*E) string
+	}{
+		{"running", "mean", show(func(e *E) *float64 { return e.RunningMean }, "%.1f", 1)},
+		{"queued", "mean", show(func(e *E) *float64 { return e.QueuedMean }, "%.1f", 1)},
+		{"", "most", show(func(e *E) *float64 { return e.QueuedMax }, "%.0f", 1)},
+		{"KV used", "%", show(func(e *E) *float64 { return e.KVUsageMean }, "%.1f", 100)},
+		{"cached", "tokens", func(e *E) string { return compact(e.KVCached) }},
+		{"free", "tokens", func(e *E) string { return compact(e.KVFree) }},
+		{"evicted", "tokens/s", func(e *E) string { return compact(e.EvictedRate) }},
+		{"retracted", "", show(func(e *E) *float64 { return e.Retractions }, "%.0f", 1)},
+		{"hit", "%", show(func(e *E) *float64 { return e.CacheHitRate }, "%.1f", 100)},
+		{"TTFT", "mean, ms", func(e *E) string { return number(e.TTFTMean) }},
+		{"client adds", "ms", show(func(e *E) *float64 { return e.TTFTClientMinus }, "%.1f", 1)},
+		{"GPU busy", "%", show(func(e *E) *float64 { return e.GPUUtil }, "%.0f", 100)},
+		{"power", "W", show(func(e *E) *float64 { return e.GPUPower }, "%.0f", 1)},
+	} {
+		cells, known := []string{c.head, c.unit}, false
+		for _, s := range steps {
+			if s.Engine != nil {
+				cells = append(cells, c.cell(s.Engine))
+				known = known || cells[len(cells)-1] != "-"
+			}
+		}
+		for i := range rows {
+			if known {
+				rows[i] = append(rows[i], cells[i])
+			}
+		}
+	}
+	if len(rows[0]) == 1 {
+		return
+	}
+	fmt.Fprintln(w, "What the server said of itself, over the same windows and of all its requests:")
+	table(w, rows)
+	fmt.Fprintln(w)
 }
 
 // compact writes milliseconds in few characters: K stands for a thousand.

@@ -30,13 +30,15 @@ var rooms = map[string][]string{
 	"telemetry/scrape":      {"measurement", "clock"},
 	"analysis/export":       {"measurement", "telemetry/names"},
 	"analysis":              {"measurement"},
-	"analysis/importer":     {"measurement", "analysis"},
+	"analysis/importer":     {"measurement", "analysis", "telemetry/names"},
 	"simulation":            {"generator", "generator/workload", "measurement", "clock", "simulation/..."},
 	"simulation/projection": {"generator", "measurement", "clock", "simulation/..."},
 	"simulation/search":     {"generator", "measurement", "clock", "simulation/...", "analysis"},
 	"simulation/anchor":     {"simulation/engine", "generator", "generator/openai", "measurement", "clock"},
 	"simulation/mockserver": {"simulation/engine", "simulation/fleet", "generator/wire", "clock"},
-	"grafana":               {"telemetry/names"},
+	"grafana":               {"grafana/..."},
+	"grafana/boards":        {"telemetry/names"},
+	"grafana/queries":       {},
 }
 
 // elsewhere says which packages of others a room must never import, directly or by what it imports of ours.

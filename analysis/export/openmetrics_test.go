@@ -117,7 +117,7 @@ func TestOpenMetrics(t *testing.T) {
 			names.ITL + "_bucket" + measured + `,le="0.025"}`:                gaps,
 			names.ITL + "_bucket" + measured + `,le="0.015"}`:                0,
 			names.CachedTokens + measured + "}":                              90 * tokens,
-			names.StepTTFT + at + `,quantile="0.95"}`:                        *s.TTFTP95 / 1e3,
+			names.StepTTFT + at + `,` + names.Quantile + `="0.95"}`:          *s.TTFTP95 / 1e3,
 			names.StepTurns + at + "}":                                       float64(s.MeasuredTurns),
 			names.StepErrors + at + "}":                                      *s.ErrorRate,
 			names.StepVerdict + at + `,verdict="` + string(s.Verdict) + `"}`: 1,

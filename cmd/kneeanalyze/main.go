@@ -7,8 +7,12 @@
 //	kneeanalyze compare results/L40S.json results/H100.json -o compare.png
 //	kneeanalyze merge results/H200-0-of-2.turns.jsonl results/H200-1-of-2.turns.jsonl -o results/H200.turns.jsonl
 //	kneeanalyze export results/L40S.turns.jsonl -o L40S.om
+//	kneeanalyze import sglang_conc16.jsonl sglang_conc128.jsonl -o results/sglang.json
+//	kneeanalyze lint sglang_conc16.jsonl
 //
-// knee takes turn logs (.turns.jsonl), which it analyses anew, and results (.json), which it shows as they are; analysing a
+// knee takes turn logs (.turns.jsonl), which it analyses anew, results (.json), which it shows as they are, and the result files of
+// other tools, which it knows by what is in them; runs of one tool at several loads make one curve, and import writes them as
+// results. lint checks whether the figures of a file agree with each other. Analysing a
 // run's turn log gives the figures of its results. It prints a sentence or two on each knee, what binds there and what speaks
 // for it, then the steps as a table with the meaning of their flags, a certificate of the arrivals (whether calls really were
 // sent as a Poisson process, and how late), and warnings of what is doubtful. The knees:
@@ -46,10 +50,13 @@ import (
 )
 
 type commands struct {
-	Knee    knee      `cmd:"" help:"Find the knee in turn logs and results."`
-	Compare compare   `cmd:"" help:"Put the knees of several runs side by side."`
-	Merge   merge     `cmd:"" help:"Join the turn logs of the shards of one run."`
-	Export  exporting `cmd:"" help:"Write a run in another form: OpenMetrics to back-fill Prometheus, CSV, JSON, an HdrHistogram log."`
+	Knee       knee           `cmd:"" help:"Find the knee in turn logs and results."`
+	Compare    compare        `cmd:"" help:"Put the knees of several runs side by side."`
+	Merge      merge          `cmd:"" help:"Join the turn logs of the shards of one run."`
+	Export     exporting      `cmd:"" help:"Write a run in another form: OpenMetrics to back-fill Prometheus, CSV, JSON, an HdrHistogram log."`
+	Import     importing      `cmd:"" help:"Make results of other tools' files: SGLang, vLLM, GuideLLM, AIPerf, inference-perf, genai-bench, llm-d, Vegeta, Fortio, CSV."`
+	Lint       lint           `cmd:"" help:"Check whether the figures of a file agree with each other."`
+	Completion cli.Completion `cmd:"" help:"Print a script that completes command lines in bash, zsh or fish."`
 
 	Version kong.VersionFlag `help:"Print the version."`
 }
@@ -70,9 +77,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 }
 
 type knee struct {
-	Files []string `arg:"" name:"file" help:"Turn logs (.turns.jsonl) or results (.json)."`
+	Files []string `arg:"" name:"file" help:"Turn logs (.turns.jsonl), results (.json) or other tools' result files."`
 	PNG   string   `short:"o" name:"output" placeholder:"PNG" help:"Also draw the curve and its knees into this file; for one FILE."`
-	JSON  bool     `name:"json" help:"Print the results as JSON instead of text, one document a FILE."`
+	JSON  bool     `name:"json" help:"Print the results as JSON instead of text, one document a curve."`
+	SLO   cli.SLO  `help:"What the files of other tools are judged by; runs of ours keep their own objectives." default:"300ms" placeholder:"300ms"`
 }
 
 // Help is what knee --help says beyond its flags.
@@ -82,15 +90,15 @@ func (*knee) Help() string {
 }
 
 func (k *knee) Run(ctx context.Context, std cli.Streams) error {
-	if k.PNG != "" && len(k.Files) > 1 {
-		return cli.Usage("-o draws one curve and %d files are given: use kneeanalyze compare for one picture of several", len(k.Files))
-	}
 	if err := checkPNG(k.PNG); err != nil {
 		return err
 	}
-	rs, err := readAll(ctx, k.Files)
+	rs, _, err := readAll(ctx, k.Files, k.SLO)
 	if err != nil {
 		return err
+	}
+	if k.PNG != "" && len(rs) > 1 {
+		return cli.Usage("-o draws one curve and %d are given: use kneeanalyze compare for one picture of several", len(rs))
 	}
 	for i, r := range rs {
 		if k.JSON {
@@ -108,8 +116,9 @@ func (k *knee) Run(ctx context.Context, std cli.Streams) error {
 }
 
 type compare struct {
-	Files []string `arg:"" name:"file" help:"Two or more turn logs (.turns.jsonl) or results (.json)."`
+	Files []string `arg:"" name:"file" help:"Two or more turn logs (.turns.jsonl) or results (.json), or other tools' result files."`
 	PNG   string   `short:"o" name:"output" placeholder:"PNG" help:"Also draw the curves over one another into this file."`
+	SLO   cli.SLO  `help:"What the files of other tools are judged by; runs of ours keep their own objectives." default:"300ms" placeholder:"300ms"`
 }
 
 // Help is what compare --help says beyond its flags.
@@ -118,17 +127,17 @@ func (*compare) Help() string {
 }
 
 func (c *compare) Run(ctx context.Context, std cli.Streams) error {
-	if len(c.Files) < 2 {
-		return cli.Usage("compare needs at least two files")
-	}
 	if err := checkPNG(c.PNG); err != nil {
 		return err
 	}
-	rs, err := readAll(ctx, c.Files)
+	rs, names, err := readAll(ctx, c.Files, c.SLO)
 	if err != nil {
 		return err
 	}
-	tellApart(rs, c.Files)
+	if len(rs) < 2 {
+		return cli.Usage("compare needs at least two curves; there is one")
+	}
+	tellApart(rs, names)
 	var picture bytes.Buffer // drawn before anything is printed: runs that share no axis are refused
 	if c.PNG != "" {
 		if err := analysis.ChartCompare(&picture, rs); err != nil {

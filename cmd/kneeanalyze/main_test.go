@@ -22,7 +22,7 @@ import (
 
 // aLog is a run of six steps whose P95 TTFT doubles from one to the next, from 50 ms on; times is how much the server carries.
 func aLog(label string, times float64) measurement.Log {
-	log := measurement.Log{Header: measurement.Header{Label: label, Tool: "kneeload test", Seed: 1, Nonce: "00",
+	log := measurement.Log{Header: measurement.Header{Label: label, Tool: "kneeload test", Started: "2026-01-02T03:04:05Z", Seed: 1, Nonce: "00",
 		Config: measurement.Config{SystemPromptTokens: 18000, Turns: 2, OutputTokens: 100, MinTurns: 60, Arrivals: "constant", SLO: []measurement.Objective{{Metric: "ttft", Quantile: .95, LimitMS: 300}}},
 		Engine: measurement.Engine{Kind: "sglang", Version: "0.5.23", Model: "gemma-4-12b", GPU: label, Fidelity: "measured"}}}
 	ttft := 50 * time.Millisecond
@@ -259,25 +259,25 @@ func TestFilesThatAreNeither(t *testing.T) {
 		"empty":      {"", "is empty"},
 		"blank":      {"\n\n", "is empty"},
 		"notes.txt":  {"dear diary\n", `is text that begins "dear diary"`},
-		"other.json": {`{"schema": "kneefinder/results/v9", "label": "x"}`, `is JSON of schema "kneefinder/results/v9"`},
-		"bench.json": {"{\n \"backend\": \"vllm\",\n \"p99_ttft_ms\": 3}", "is JSON of another kind (backend, p99_ttft_ms)"},
-		"list.json":  {"[1, 2]", "is JSON of another kind, or cut short"},
+		"other.json": {`{"schema": "kneefinder/results/v9", "label": "x"}`, `is of schema "kneefinder/results/v9"`},
+		"bench.json": {"{\n \"backend\": \"vllm\",\n \"p99_ttft_ms\": 3}", "is JSON of no kind known here (its keys: backend, p99_ttft_ms)"},
+		"list.json":  {"[1, 2]", "is JSON, but no object"},
 		"torn.json":  {`{"schema": "kneefinder/res`, "cut short"},
 		"run.hlog":   {"#[Histogram log format version 1.3]\n", "is an HdrHistogram log"},
-		"run.csv":    {"step,rate_calls_per_s,window_s\n0,1,2\n", "is a curve as CSV"},
-		"run.png":    {"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "is image/png"},
-		"no header":  {`{"type":"turn","call":1}` + "\n", "is JSON of another kind (call, type)"},
+		"run.csv":    {"step,rate_calls_per_s,window_s\n0,1,2\n", "columns name no percentile of TTFT: name one as in ttft_p95_ms"},
+		"run.png":    {"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "is a picture"},
+		"no header":  {`{"type":"turn","call":1}` + "\n", "is JSON of no kind known here (its keys: call, type)"},
 	} {
 		if err := os.WriteFile(name, []byte(c.content), 0o666); err != nil {
 			t.Fatal(err)
 		}
 		got := command(t, "knee", name)
-		if got.code != 1 || got.out != "" || !strings.Contains(got.err, name+" is neither a turn log nor results: it ") || !strings.Contains(got.err, c.want) || strings.Contains(got.err, "\n") {
+		if got.code != 1 || got.out != "" || !strings.Contains(got.err, name) || !strings.Contains(got.err, c.want) || strings.Contains(got.err, "\n") {
 			t.Errorf("%s: code %d, printed %q, errors %q; want 1, nothing, one sentence with %q", name, got.code, got.out, got.err, c.want)
 		}
 	}
-	if got := command(t, "knee", "results/L40S.csv"); !strings.Contains(got.err, "is a curve as CSV") {
-		t.Errorf("our own CSV: %q", got.err)
+	if got := command(t, "knee", "results/L40S.csv"); got.code != 0 || !strings.Contains(got.out, "SLO knee: 0.75 calls/s") {
+		t.Errorf("our own CSV: code %d, printed %q, errors %q; want the knee of the run it was written from", got.code, got.out, got.err)
 	}
 	if got := command(t, "knee", "results"); got.code != 1 || !strings.Contains(got.err, "results is a folder") {
 		t.Errorf("a folder: code %d, %q", got.code, got.err)

@@ -13,33 +13,57 @@ import (
 	"strings"
 
 	"kneefinder/analysis"
+	"kneefinder/analysis/importer"
 	"kneefinder/measurement"
 )
 
-// readAll reads every file or says, of all that cannot be read, why.
-func readAll(ctx context.Context, paths []string) ([]measurement.Results, error) {
-	var rs []measurement.Results
+// readAll reads every file or says, of all that cannot be read, why. Turn logs and results are a curve each; files of other tools
+// make as many as they hold together, judged by slo, and stand where the first of them stands. names are the files, a curve each.
+func readAll(ctx context.Context, paths []string, slo []measurement.Objective) (rs []measurement.Results, names []string, err error) {
 	var errs []error
+	var foreign []importer.File
+	at := 0 // where the curves of foreign files go
 	for _, path := range paths {
 		if err := ctx.Err(); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		r, err := read(path)
-		if err != nil {
+		var other notOurs
+		switch {
+		case errors.As(err, &other):
+			if foreign == nil {
+				at = len(rs)
+			}
+			foreign = append(foreign, importer.File{Name: path, Data: other.data})
+		case err != nil:
 			errs = append(errs, err)
-			continue
+		default:
+			rs, names = append(rs, r), append(names, path)
 		}
-		rs = append(rs, r)
 	}
-	return rs, errors.Join(errs...)
+	in, err := importer.Read(foreign, slo)
+	if err != nil {
+		errs = append(errs, err)
+	}
+	for _, c := range in.Curves {
+		rs, names = slices.Insert(rs, at, c), slices.Insert(names, at, c.Tool)
+		at++
+	}
+	return rs, names, errors.Join(errs...)
 }
 
-// read analyses a turn log, or reads results.
+// notOurs is a file that is neither a turn log nor results, read whole.
+type notOurs struct {
+	error
+	data []byte
+}
+
+// read analyses a turn log, or reads results; notOurs is what it gives back of any other file.
 func read(path string) (measurement.Results, error) {
 	if info, err := os.Stat(path); err != nil {
 		return measurement.Results{}, fmt.Errorf("read: %w", err)
 	} else if info.IsDir() {
-		return measurement.Results{}, fmt.Errorf("%s is a folder: name a turn log (.turns.jsonl) or results (.json) in it", path)
+		return measurement.Results{}, fmt.Errorf("%s is a folder: name the files in it", path)
 	}
 	log, err := measurement.OpenLog(path)
 	if err == nil {
@@ -50,7 +74,11 @@ func read(path string) (measurement.Results, error) {
 	}
 	r, err := measurement.ReadResults(path)
 	if errors.Is(err, measurement.ErrNotResults) {
-		return r, fmt.Errorf("%s is neither a turn log nor results: it %s", path, describe(path))
+		data, readErr := os.ReadFile(path)
+		if readErr != nil {
+			return r, fmt.Errorf("read: %w", readErr)
+		}
+		return r, notOurs{err, data}
 	}
 	return r, err
 }

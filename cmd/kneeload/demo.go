@@ -18,7 +18,7 @@ import (
 
 // demo is the whole path in one process: the mock server on loopback, swept over real HTTP.
 type demo struct {
-	Out  string `help:"Folder of the files demo.*, which are replaced." default:"results"`
+	Out  string `help:"Folder of the files demo.*, which are replaced." default:"results" complete:"dir"`
 	Seed uint64 `help:"Seed of everything drawn." default:"1"`
 }
 
@@ -52,6 +52,7 @@ func (d *demo) Run(ctx context.Context, std cli.Streams) error {
 	s := sweep{Preconnect: true, Workload: cli.Workload{Calls: cli.Calls{Preset: "demo", Seed: d.Seed}, Extend: true}, Output: cli.Output{Label: "demo", Out: d.Out, Overwrite: true}}
 	s.BaseURL = "http://" + listener.Addr().String()
 	s.TTFTTimeout, s.IdleTimeout, s.TotalTimeout = cli.Seconds(30*time.Second), cli.Seconds(30*time.Second), cli.Seconds(60*time.Second)
+	s.watch = watch{Listen: []string{"127.0.0.1:0"}, TelemetryPath: "/metrics", LogLevel: "warn", EngineMetrics: "auto", ScrapeEvery: cli.Seconds(time.Second)}
 	c, err := s.Workload.Config()
 	if err != nil {
 		return err

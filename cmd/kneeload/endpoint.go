@@ -36,20 +36,24 @@ type endpoint struct {
 
 // connected is an endpoint that has answered.
 type connected struct {
-	client *openai.Client
-	to     generator.Endpoint // the client, with what its server leaves out
-	engine measurement.Engine
-	clock  *clock.Wall
-	gen    generator.Config // fitted to the server's tokens
-	nonce  uint64
+	client   *openai.Client
+	to       generator.Endpoint // the client, with what its server leaves out
+	engine   measurement.Engine
+	clock    *clock.Wall
+	gen      generator.Config // fitted to the server's tokens
+	nonce    uint64
+	key      string // the API key, for the engine's metrics
+	insecure bool   // any certificate will do
 }
 
-// connect finds the server and the model, measures how long its tokens are, and fits the prompts to it.
-func (e *endpoint) connect(ctx context.Context, clk *clock.Wall, w *cli.Workload, c measurement.Config, say func(format string, args ...any)) (*connected, error) {
+// connect finds the server and the model, measures how long its tokens are, and fits the prompts to it. annotate adds what
+// differs from request to request; nil adds nothing.
+func (e *endpoint) connect(ctx context.Context, clk *clock.Wall, w *cli.Workload, c measurement.Config, nonce uint64, annotate func(http.Header, generator.Request), say func(format string, args ...any)) (*connected, error) {
 	cfg, err := e.config(c)
 	if err != nil {
 		return nil, cli.Usage("%w", err)
 	}
+	cfg.Nonce, cfg.Annotate = nonce, annotate
 	gen, err := w.Generator(c, cfg.Nonce)
 	if err != nil {
 		return nil, cli.Usage("%w", err)
@@ -61,7 +65,7 @@ func (e *endpoint) connect(ctx context.Context, clk *clock.Wall, w *cli.Workload
 	if err != nil {
 		return nil, cli.Usage("%w", err)
 	}
-	to := &connected{client: client, to: client, clock: clk, gen: gen, nonce: cfg.Nonce}
+	to := &connected{client: client, to: client, clock: clk, gen: gen, nonce: cfg.Nonce, key: cfg.APIKey, insecure: cfg.InsecureTLS}
 	if err := to.know(ctx, c, say); err != nil {
 		client.Close()
 		if ctx.Err() != nil {
@@ -131,14 +135,6 @@ func (e *endpoint) config(c measurement.Config) (openai.Config, error) {
 	cfg := openai.Default()
 	cfg.BaseURL, cfg.Model, cfg.Temperature, cfg.IgnoreEOS, cfg.InsecureTLS = e.BaseURL, e.Model, c.Temperature, c.IgnoreEOS, e.InsecureTLS
 	cfg.Limits = generator.Limits{TTFT: time.Duration(e.TTFTTimeout), Idle: time.Duration(e.IdleTimeout), Total: time.Duration(e.TotalTimeout)}
-	cfg.Nonce = rand.Uint64()
-	if e.Nonce != "" {
-		nonce, err := strconv.ParseUint(e.Nonce, 16, 64)
-		if err != nil {
-			return cfg, fmt.Errorf("--nonce %q is no hexadecimal number of 64 bits", e.Nonce)
-		}
-		cfg.Nonce = nonce
-	}
 	cfg.Header = http.Header{}
 	for _, h := range e.Header {
 		name, value, ok := strings.Cut(h, ":")
@@ -165,6 +161,18 @@ func (e *endpoint) config(c measurement.Config) (openai.Config, error) {
 		cfg.APIKey = strings.TrimSpace(string(b))
 	}
 	return cfg, cfg.Validate()
+}
+
+// pickNonce is the run's nonce, random unless one is asked for.
+func (e *endpoint) pickNonce() (uint64, error) {
+	if e.Nonce == "" {
+		return rand.Uint64(), nil
+	}
+	nonce, err := strconv.ParseUint(e.Nonce, 16, 64)
+	if err != nil {
+		return 0, fmt.Errorf("--nonce %q is no hexadecimal number of 64 bits", e.Nonce)
+	}
+	return nonce, nil
 }
 
 // model is the model to ask for: the one wanted if the server lists it, or the only one it lists. A server that lists none

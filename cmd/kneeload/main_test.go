@@ -354,12 +354,32 @@ func TestSecretsStay(t *testing.T) {
 	dir := t.TempDir()
 	const password, query = "pw-very-secret-4711", "query-very-secret-0815"
 	base := strings.Replace(server.URL, "http://", "http://user:"+password+"@", 1) + "?api-key=" + query
+	spans, collector := collect(t)
+	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-key="+secret)
+	addr, shown := freePort(t), make(chan string)
+	go func() {
+		metrics, live := "", ""
+		for {
+			page := get("http://" + addr + "/metrics")
+			if page == "" && metrics != "" {
+				break
+			}
+			if page != "" {
+				metrics, live = page, live+get("http://"+addr+"/")
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		shown <- metrics + live
+	}()
 	_, out, errs := call(t.Context(), append([]string{"sweep", "--base-url", base, "--rates", "8", "--no-extend", "--label", "x", "--out", dir,
-		"--header", "X-Other: " + secret}, quick...)...)
+		"--header", "X-Other: " + secret, "--web.listen-address", addr, "--otlp.endpoint", collector, "--otlp.insecure", "--log.level", "debug"}, quick...)...)
 	if seen.Load() < 10 {
 		t.Fatalf("the server saw the key %d times\n%s", seen.Load(), errs)
 	}
-	texts := map[string]string{"stdout": out, "stderr": errs}
+	texts := map[string]string{"stdout": out, "stderr": errs, "the pages": <-shown, "the spans": strings.Join(spans.spans, "")}
+	if len(texts["the pages"]) < 1000 || len(texts["the spans"]) < 1000 {
+		t.Errorf("%d bytes of pages and %d of spans prove nothing", len(texts["the pages"]), len(texts["the spans"]))
+	}
 	files, _ := filepath.Glob(filepath.Join(dir, "*"))
 	for _, f := range files {
 		b, err := os.ReadFile(f)

@@ -26,6 +26,7 @@ type sweep struct {
 	GPUPrice       float64 `name:"gpu-price" help:"Price of the endpoint in dollars an hour, for --dry-run." placeholder:"1.40" group:"steps"`
 	Resume         bool    `help:"Go on with the run of this label behind its last complete step." group:"output"`
 	Shard          Shard   `help:"Be shard I of N that send one load together, from 0; each has an equal part of the rates and a log of its own, to be joined by kneeanalyze merge." placeholder:"I/N" group:"steps"`
+	watch          `embed:""`
 	StartAt        Instant `help:"Begin the first step at this wall time (RFC 3339), for shards to keep together." placeholder:"TIME" group:"steps"`
 }
 
@@ -100,7 +101,7 @@ func (s *sweep) Run(ctx context.Context, std cli.Streams) error {
 	return s.run(ctx, std, c)
 }
 
-func (s *sweep) run(ctx context.Context, std cli.Streams, c measurement.Config) error {
+func (s *sweep) run(ctx context.Context, std cli.Streams, c measurement.Config) (err error) {
 	header := measurement.Header{Label: s.Label, Tool: "kneeload " + cli.Version, Config: c, Seed: s.Seed}
 	if s.Shard.N > 1 {
 		header.Shard = s.Shard.String()
@@ -112,7 +113,16 @@ func (s *sweep) run(ctx context.Context, std cli.Streams, c measurement.Config) 
 	}
 	defer func() { begun.close() }()
 	say := func(format string, args ...any) { fmt.Fprintf(std.Err, format+"\n", args...) }
-	to, err := s.connect(ctx, begun.clock, &s.Workload, c, say)
+	nonce, err := s.pickNonce()
+	if err != nil {
+		return cli.Usage("%w", err)
+	}
+	shows, err := s.open(ctx, begun.clock, begun.clock.Started(), shown{label: s.Label, config: c, nonce: nonce}, std.Err)
+	if err != nil {
+		return err
+	}
+	defer func() { shows.close(ctx, err) }()
+	to, err := s.connect(ctx, begun.clock, &s.Workload, c, nonce, shows.annotate, say)
 	if err != nil {
 		return err
 	}
@@ -134,7 +144,12 @@ func (s *sweep) run(ctx context.Context, std cli.Streams, c measurement.Config) 
 		gen.Prepare = leadTime
 	}
 	run := cli.Sweep{Flags: &s.Workload, Generator: gen, Endpoint: to.to, Clock: begun.clock, Files: begun.files, Log: begun.log, RawITL: s.RawITL,
-		Progress: cli.NewProgress(std.Err), Header: header, Past: begun.past, Epoch: begun.epoch}
+		Progress: cli.NewProgress(std.Err), Header: header, Past: begun.past, Epoch: begun.epoch, Watch: shows,
+		Look: func(ctx context.Context, tell func(measurement.EngineSample)) error {
+			return shows.look(ctx, to, tell)
+		}}
+	shows.setRun(header)
+	shows.setState("running")
 	r, err := run.Run(ctx)
 	begun.clock.Wait()
 	files := begun.files

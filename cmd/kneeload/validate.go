@@ -6,6 +6,7 @@ import (
 	"io"
 	"time"
 
+	"kneefinder/analysis"
 	"kneefinder/clock"
 	"kneefinder/cmd/internal/cli"
 	"kneefinder/generator"
@@ -24,7 +25,11 @@ func (v *validate) Run(ctx context.Context, std cli.Streams) error {
 	if err != nil {
 		return cli.Usage("%w", err)
 	}
-	to, err := v.connect(ctx, clock.NewWall(), &w, c, func(format string, args ...any) { fmt.Fprintf(std.Err, format+"\n", args...) })
+	nonce, err := v.pickNonce()
+	if err != nil {
+		return cli.Usage("%w", err)
+	}
+	to, err := v.connect(ctx, clock.NewWall(), &w, c, nonce, nil, func(format string, args ...any) { fmt.Fprintf(std.Err, format+"\n", args...) })
 	if err != nil {
 		return err
 	}
@@ -113,17 +118,11 @@ func number(n int) string {
 	return fmt.Sprint(n)
 }
 
-// buffered reports whether every answer of several tokens came in one read.
+// buffered reports whether the answers of one call came in one read.
 func buffered(turns []measurement.Turn) bool {
-	whole := 0
-	for _, t := range turns {
-		if t.Events < 5 {
-			continue
-		}
-		if t.LastToken-t.FirstToken > time.Millisecond {
-			return false
-		}
-		whole++
+	var answers []*measurement.Turn
+	for i := range turns {
+		answers = append(answers, &turns[i])
 	}
-	return whole > 0
+	return analysis.Buffered(answers, 1)
 }

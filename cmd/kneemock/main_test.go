@@ -94,6 +94,39 @@ func TestServe(t *testing.T) {
 	}
 }
 
+// The flags of /metrics reach it.
+func TestMetrics(t *testing.T) {
+	s := start(t, strings.Fields("serve --model demo --gpu demo --listen 127.0.0.1:0 --served-model-name m --decode-log-interval 1 "+
+		"--bucket-time-to-first-token .05,.3 --bucket-inter-token-latency .01 --bucket-e2e-request-latency 1,2 --tokenizer-metrics-allowed-custom-labels run_id,step")...)
+	req, err := http.NewRequest("POST", s.url+"/v1/chat/completions",
+		strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"hi"}],"max_tokens":3,"stream":true}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("x-custom-labels", `{"run_id":"r","step":"4"}`)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	io.Copy(io.Discard, resp.Body)
+	resp.Body.Close()
+	got := get(t, s.url+"/metrics")
+	for _, want := range []string{
+		`sglang:time_to_first_token_seconds_bucket{engine_type="unified",is_streaming="true",model_name="m",run_id="r",step="4",le="0.3"} 1`,
+		`sglang:inter_token_latency_seconds_bucket{engine_type="unified",model_name="m",run_id="r",step="4",le="+Inf"} 2`,
+		`sglang:e2e_request_latency_seconds_bucket{engine_type="unified",is_streaming="true",model_name="m",run_id="r",step="4",le="2"} 1`,
+		`sglang:decode_sum_seq_lens{engine_type="unified",model_name="m",moe_ep_rank="0",pp_rank="0",tp_rank="0"} 12`,
+		`sglang:weight_memory_usage_gb{engine_type="unified",model_name="m",moe_ep_rank="0",pp_rank="0",tp_rank="0"} 2.`,
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %s in\n%s", want, got)
+		}
+	}
+	if err := s.stop(); err != nil {
+		t.Error(err)
+	}
+}
+
 // An answer in progress when the signal comes is heard to its end.
 func TestDrain(t *testing.T) {
 	s := start(t, "serve", "--model", "demo", "--gpu", "demo", "--listen", "127.0.0.1:0")
@@ -131,9 +164,14 @@ func TestErrors(t *testing.T) {
 		{"unknown kind", "serve --kind tgi", 2, `--kind "tgi" is neither sglang nor vllm`},
 		{"too large for the GPU", "serve --gpu demo", 2, "recipe does not fit: gemma-4-12b needs"},
 		{"a recipe against the rules", "serve --mem-fraction 2", 2, "mem_fraction is 2"},
+		{"buckets that fall", "serve --bucket-time-to-first-token .2,.1", 2, "bucket_time_to_first_token has 0.1 after 0.2, must rise from above 0"},
+		{"a bucket that is no number", "serve --bucket-inter-token-latency .2,x", 2, "--bucket-inter-token-latency"},
+		{"decode reports at no step", "serve --decode-log-interval=-1", 2, "decode_log_interval is -1, must be at least 1"},
+		{"a label that is none", "serve --tokenizer-metrics-allowed-custom-labels run-id", 2, `custom label "run-id" is no label's name`},
+		{"SGLang's labels for vLLM", "serve --kind vllm --tokenizer-metrics-allowed-custom-labels step", 2, `kind "vllm" has none`},
 		{"an unknown flag", "serve --gpus 4", 2, "unknown flag --gpus"},
 		{"a flag of another type", "serve --kv-tokens many", 2, "--kv-tokens"},
-		{"no command", "", 2, `expected "serve"`},
+		{"no command", "", 2, `"serve"`},
 		{"the port is taken", "serve --listen " + l.Addr().String(), 1, "address already in use (choose another address with --listen)"},
 	}
 	for _, test := range tests {
@@ -155,7 +193,7 @@ func TestHelp(t *testing.T) {
 	if err := run(t.Context(), []string{"serve", "--help"}, &stdout, io.Discard); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"--model=", "gemma-4-12b", "l40s", "--no-cache-report", "--kv-tokens="} {
+	for _, want := range []string{"--model=", "gemma-4-12b", "l40s", "--no-cache-report", "--kv-tokens=", "--decode-log-interval="} {
 		if !strings.Contains(stdout.String(), want) {
 			t.Errorf("no %s in\n%s", want, stdout.String())
 		}

@@ -18,9 +18,16 @@ import (
 type serve struct {
 	recipe.Recipe   `embed:""`
 	Listen          string `help:"The address to serve on; port 0 takes a free one." default:"127.0.0.1:30000" group:"endpoint"`
-	Kind            string `help:"The server to imitate where they differ: sglang or vllm." default:"sglang" group:"endpoint"`
+	Kind            string `help:"The server to imitate where they differ: sglang or vllm." default:"sglang" complete:"sglang,vllm" group:"endpoint"`
 	ServedModelName string `help:"The model name that requests must give. By default the model's." placeholder:"NAME" group:"endpoint"`
 	NoCacheReport   bool   `help:"Leave cached tokens out of usage, as servers started without a cache report do." group:"endpoint"`
+
+	DecodeLogInterval       int       `help:"SGLang's gauges are refreshed every so many decode steps, and with every prefill; 0: 40." placeholder:"STEPS" group:"endpoint"`
+	BucketTimeToFirstToken  []float64 `help:"Bucket bounds of SGLang's histogram of TTFT, seconds, with commas between; by default SGLang's." placeholder:"SECONDS" group:"endpoint"`
+	BucketInterTokenLatency []float64 `help:"The same of gaps between tokens." placeholder:"SECONDS" group:"endpoint"`
+	BucketE2ERequestLatency []float64 `name:"bucket-e2e-request-latency" help:"The same of whole requests." placeholder:"SECONDS" group:"endpoint"`
+
+	TokenizerMetricsAllowedCustomLabels []string `help:"Labels that SGLang's figures of requests take from the header x-custom-labels, a JSON object." placeholder:"NAMES" group:"endpoint"`
 }
 
 // drain is how long answers in progress may go on after a signal.
@@ -36,6 +43,21 @@ func (s *serve) Run(ctx context.Context, std cli.Streams) error {
 	if kind != mockserver.SGLang && kind != mockserver.VLLM {
 		return cli.Usage("--kind %q is neither %s nor %s", s.Kind, mockserver.SGLang, mockserver.VLLM)
 	}
+	name := s.ServedModelName
+	if name == "" {
+		name = cfg.Model.Name
+	}
+	cfg = cfg.Filled()
+	mc := mockserver.Config{
+		Kind: kind, ModelName: name, ContextLimit: cfg.Recipe.ContextLimit, NoCacheReport: s.NoCacheReport, Version: cli.Version,
+		ModelPath: cfg.Model.Name, GPU: cfg.GPU.Name, ChunkedPrefill: cfg.Recipe.ChunkedPrefill, MemFraction: cfg.Recipe.MemFraction,
+		WeightBytes: cfg.Model.WeightBytes(), DecodeLogInterval: s.DecodeLogInterval,
+		TTFTBuckets: s.BucketTimeToFirstToken, ITLBuckets: s.BucketInterTokenLatency, E2EBuckets: s.BucketE2ERequestLatency,
+		CustomLabels: s.TokenizerMetricsAllowedCustomLabels,
+	}
+	if err := mc.Validate(); err != nil {
+		return cli.Usage("%w", err)
+	}
 	eng, err := engine.New(cfg)
 	if err != nil {
 		return err
@@ -44,15 +66,7 @@ func (s *serve) Run(ctx context.Context, std cli.Streams) error {
 	if err != nil {
 		return fmt.Errorf("%w (choose another address with --listen)", err)
 	}
-	name := s.ServedModelName
-	if name == "" {
-		name = cfg.Model.Name
-	}
-	cfg = cfg.Filled()
-	mock := mockserver.New(mockserver.Config{
-		Kind: kind, ModelName: name, ContextLimit: cfg.Recipe.ContextLimit, NoCacheReport: s.NoCacheReport, Version: cli.Version,
-		ModelPath: cfg.Model.Name, GPU: cfg.GPU.Name, ChunkedPrefill: cfg.Recipe.ChunkedPrefill, MemFraction: cfg.Recipe.MemFraction,
-	}, eng)
+	mock := mockserver.New(mc, eng)
 	hs := &http.Server{
 		Handler:           mock.Handler(),
 		ReadHeaderTimeout: 10 * time.Second,

@@ -28,8 +28,9 @@ import (
 )
 
 type commands struct {
-	Simulate simulate         `cmd:"" help:"Sweep call rates against an engine model in virtual time."`
-	Version  kong.VersionFlag `help:"Print the version."`
+	Simulate   simulate         `cmd:"" help:"Sweep call rates against an engine model in virtual time."`
+	Completion cli.Completion   `cmd:"" help:"Print a script that completes command lines in bash, zsh or fish."`
+	Version    kong.VersionFlag `help:"Print the version."`
 }
 
 func main() { cli.Main(run) }
@@ -106,10 +107,11 @@ func (s *simulate) Run(ctx context.Context, std cli.Streams) error {
 	clk, endpoint := simulation.NewRun(eng, gen.Script.Lexicon, limits)
 	progress := cli.NewProgress(std.Err)
 	progress.Brief = true
+	looks := &sampler{clk: clk, eng: eng, longest: time.Duration((c.MaxStepSeconds + c.DrainSeconds) * float64(time.Second))}
 	known := recipe.EngineInfo(cfg)
 	known.Calibration = &cal
 	sweep := cli.Sweep{Flags: &s.Workload, Generator: gen, Endpoint: endpoint, Clock: clk, Files: files, Log: log, RawITL: s.RawITL,
-		Progress: progress, Sample: sampler(clk, eng),
+		Progress: progress, Watch: looks, Sample: looks.take,
 		Header: measurement.Header{Label: s.Label, Tool: "kneesim " + cli.Version, Config: c, Engine: known, Seed: s.Seed, Nonce: fmt.Sprintf("%016x", gen.Script.Nonce)}}
 	var r measurement.Results
 	clk.Run(ctx, func() { r, err = sweep.Run(ctx) })
@@ -134,25 +136,4 @@ func (s *simulate) config() (measurement.Config, error) {
 		c.DrainSeconds = 1e5
 	}
 	return c, err
-}
-
-// sampler tells after each step what the engine did in it.
-func sampler(clk interface{ Now() time.Duration }, eng *engine.Engine) func(step int) []measurement.EngineSample {
-	var last engine.Stats
-	return func(step int) []measurement.EngineSample {
-		s := eng.Stats()
-		v := map[string]float64{
-			"prompt_tokens":        float64(s.PromptTokens - last.PromptTokens),
-			"cached_tokens":        float64(s.CachedTokens - last.CachedTokens),
-			"generated_tokens":     float64(s.GeneratedTokens - last.GeneratedTokens),
-			"evicted_tokens":       float64(s.EvictedTokens - last.EvictedTokens),
-			"retractions":          float64(s.Retractions - last.Retractions),
-			"prefill_busy_seconds": (s.PrefillBusy - last.PrefillBusy).Seconds(),
-			"decode_busy_seconds":  (s.DecodeBusy - last.DecodeBusy).Seconds(),
-			"kv_pool_tokens":       float64(s.KVPoolTokens),
-			"max_running_requests": float64(s.MaxRunningSeen),
-		}
-		last = s
-		return []measurement.EngineSample{{At: clk.Now(), Step: step, Values: v}}
-	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -149,5 +150,69 @@ func TestReplayOfASimulatedRun(t *testing.T) {
 	code, out, errs := call(t.Context(), "simulate", "--replay", filepath.Join(dir, "x.turns.jsonl"))
 	if code != 0 || !strings.Contains(out, "100.0 % of the turns agree") || !strings.Contains(out, "Cached tokens agree on 100.0 %") {
 		t.Errorf("exit %d\n%s%s", code, out, errs)
+	}
+}
+
+// What the engine says of itself is in the log, on the same instants as the turns: its hit rate is theirs, to the token, and what binds is
+// told with it.
+func TestEngineSaysTheSame(t *testing.T) {
+	dir := t.TempDir()
+	if code, _, errs := call(t.Context(), "simulate", "--preset", "demo", "--rates", "2,5", "--no-extend", "--min-turns", "400", "--label", "x", "--out", dir); code != 0 {
+		t.Fatal(errs)
+	}
+	log, err := measurement.OpenLog(filepath.Join(dir, "x.turns.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := measurement.ReadResults(filepath.Join(dir, "x.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Steps) != 2 || r.Mechanism.Name != "kv_eviction" {
+		t.Fatalf("%d steps, %s binds; want 2 and kv_eviction", len(r.Steps), r.Mechanism.Name)
+	}
+	for i, s := range r.Steps {
+		step, e := log.Steps[i], s.Engine
+		var at []time.Duration
+		for _, x := range log.Samples {
+			if x.Step == step.Step {
+				at = append(at, x.At)
+			}
+		}
+		n := len(at)
+		if n < 30 || n > 62 || at[0] != step.WindowStart || at[n-1] != step.DrainEnd || at[n-2] < step.WindowEnd || at[n-3] >= step.WindowEnd {
+			t.Errorf("step %d: %d samples from %v to %v and %v, window %v to %v, end %v", i, n, at[0], at[n-2], at[n-1], step.WindowStart, step.WindowEnd, step.DrainEnd)
+		}
+		if every := at[1] - at[0]; every < time.Second || every > max(time.Second, (step.WindowEnd-step.WindowStart)/29) {
+			t.Errorf("step %d: a sample every %v of a window of %v", i, every, step.WindowEnd-step.WindowStart)
+		}
+		cached, prompt := 0, 0 // of turns whose first token came between the first sample and the one behind the window
+		for _, turn := range log.Turns {
+			if turn.FirstToken > at[0] && turn.FirstToken <= at[n-2] {
+				cached += turn.CachedTokens
+				prompt += turn.PromptTokens
+			}
+		}
+		client := float64(cached) / float64(prompt)
+		if e == nil || e.CacheHitRate == nil || math.Abs(*e.CacheHitRate-client) > .01 {
+			t.Errorf("step %d: the engine's hit rate is %+v, that of the turns %v", i, e, client)
+		}
+	}
+	last, cached, prompt := log.Samples[len(log.Samples)-1], 0, 0
+	for _, turn := range log.Turns {
+		cached += turn.CachedTokens
+		prompt += turn.PromptTokens
+	}
+	if got := last.Values[measurement.SamplePrompt]; got != float64(prompt) || last.Values[measurement.SampleCached] != float64(cached) {
+		t.Errorf("the engine counts %v prompt tokens and %v cached ones, the turns %d and %d", got, last.Values[measurement.SampleCached], prompt, cached)
+	}
+	evidence := strings.Join(r.Mechanism.Evidence, "\n")
+	for _, want := range []string{"At 5 calls/s the server evicted ", "by its own count, first turns included, its hit rate fell from", "The server's queue grew from "} {
+		if !strings.Contains(evidence, want) {
+			t.Errorf("no evidence of %q in:\n%s", want, evidence)
+		}
+	}
+	if a, b := *r.Steps[0].Engine.EvictedRate, *r.Steps[1].Engine.EvictedRate; b < 2*a {
+		t.Errorf("%v tokens a second are evicted at 2 calls/s, %v at 5", a, b)
 	}
 }

@@ -119,5 +119,6 @@ func transport(cfg Config) *http.Transport {
 		t.Proxy = http.ProxyFromEnvironment // never for loopback
 		t.DialContext = (&net.Dialer{Timeout: dialTimeout}).DialContext
 	}
+	t.DialContext = tellsEnd(t.DialContext)
 	return t
 }

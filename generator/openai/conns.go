@@ -45,6 +45,7 @@ type conns struct {
 // conn is one connection.
 type conn struct {
 	*http.ClientConn
+	end  *atomic.Bool  // the other end has closed it, or it broke
 	used bool          // it has carried a request
 	idle time.Duration // since when
 	done chan struct{} // closed when it is open, or cannot be
@@ -69,17 +70,48 @@ func newConns(t *http.Transport, clk Clock, base *url.URL) *conns {
 // open opens a connection, with its handshake.
 func (p *conns) open(ctx context.Context) (*conn, error) {
 	var failed atomic.Bool
+	end := new(atomic.Bool)
+	ctx = context.WithValue(ctx, endKey{}, end)
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		TLSHandshakeDone: func(_ tls.ConnectionState, err error) { failed.Store(err != nil) },
 	})
 	cc, err := p.transport.NewClientConn(ctx, p.base.Scheme, p.addr)
 	switch {
 	case err == nil:
-		return &conn{ClientConn: cc}, nil
+		return &conn{ClientConn: cc, end: end}, nil
 	case failed.Load():
 		return nil, tlsError{err}
 	}
 	return nil, err
+}
+
+// endKey is where a dial's context holds what is to be told that the connection has ended.
+type endKey struct{}
+
+// ending is a connection that tells of its end: the parser of an answer's head takes what stands before it for a whole line.
+type ending struct {
+	net.Conn
+	end *atomic.Bool
+}
+
+// Read tells of the end.
+func (e *ending) Read(p []byte) (int, error) {
+	n, err := e.Conn.Read(p)
+	if err != nil {
+		e.end.Store(true)
+	}
+	return n, err
+}
+
+// tellsEnd dials connections that tell of their end to those who ask.
+func tellsEnd(dial func(ctx context.Context, network, addr string) (net.Conn, error)) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := dial(ctx, network, addr)
+		if end, ok := ctx.Value(endKey{}).(*atomic.Bool); ok && err == nil {
+			c = &ending{c, end}
+		}
+		return c, err
+	}
 }
 
 // connectTime is the median time of three TCP connects, about a round trip of the network. ok is false when the server cannot be
@@ -270,7 +302,7 @@ func (p *conns) prepare() {
 		defer cancel()
 		opened, err := p.open(ctx)
 		if c.err = err; err == nil {
-			c.ClientConn = opened.ClientConn
+			c.ClientConn, c.end = opened.ClientConn, opened.end
 		}
 		p.mu.Lock()
 		i := slices.Index(p.opening, c)

@@ -34,7 +34,7 @@ func (t *turn) noAnswer(ctx context.Context, err error, now time.Duration) {
 		t.fail(measurement.Connect, now, "this side is out of files or ports: %s", t.clean(err.Error()))
 	case t.sent.conn == nil:
 		t.fail(measurement.Connect, now, "no connection: %s", t.clean(err.Error()))
-	case t.sent.answered.Load() && !lost(err):
+	case t.sent.answered.Load() && (!t.sent.conn.lost(err) || foreign(err)):
 		t.fail(measurement.StreamError, now, "the answer is not HTTP: %s", t.clean(err.Error()))
 	case t.sent.answered.Load():
 		t.fail(measurement.Truncated, now, "the connection ended within the answer's headers: %s", t.clean(err.Error()))
@@ -52,19 +52,27 @@ func (t *turn) broken(ctx context.Context, err error, now time.Duration) {
 		t.end(measurement.OK, now)
 	case cause != nil:
 		t.stopped(cause, now)
-	case lost(err):
+	case t.sent.conn.lost(err):
 		t.fail(measurement.Truncated, now, "the connection ended after %s: %s", t.sofar(), t.clean(err.Error()))
 	default:
 		t.fail(measurement.StreamError, now, "the answer is not HTTP after %s: %s", t.sofar(), t.clean(err.Error()))
 	}
 }
 
-// lost is whether an error says that the connection is gone, not that it brought nonsense.
-func lost(err error) bool {
+// lost is whether an error comes of the connection's end, not of nonsense that it brought. A line that the end cut reads like
+// nonsense, which the error alone does not tell.
+func (c *conn) lost(err error) bool {
 	var op *net.OpError
 	var no syscall.Errno
-	return errors.As(err, &op) || errors.As(err, &no) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+	return c.end.Load() || errors.As(err, &op) || errors.As(err, &no) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, os.ErrDeadlineExceeded)
+}
+
+// foreign is whether an error says that the first line of an answer is not HTTP, nor the beginning of it.
+func foreign(err error) bool {
+	_, line, ok := strings.Cut(err.Error(), "malformed HTTP response \"")
+	line = strings.TrimSuffix(line, "\"")
+	return ok && !strings.HasPrefix("HTTP/1.1", line) && !strings.HasPrefix("HTTP/1.0", line)
 }
 
 // quote is ": " and the server's own words, or "" when it said nothing that can be shown.

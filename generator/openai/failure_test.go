@@ -3,6 +3,7 @@ package openai
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -105,6 +106,15 @@ func TestFailures(t *testing.T) {
 			io.WriteString(conn, text)
 		})
 	}
+	// secret is sends behind TLS, by a server that dies without a word of farewell.
+	secret := func(text string) string {
+		config := &tls.Config{Certificates: secure.TLS.Certificates}
+		return strings.Replace(raw(t, func(conn net.Conn) {
+			hidden := tls.Server(conn, config)
+			readRequest(bufio.NewReader(hidden))
+			io.WriteString(hidden, text)
+		}), "http:", "https:", 1)
+	}
 	prompt := ask(1).Prompt
 	words := string(lexicon(t).AppendText(nil, prompt[0].Content.Segment))
 	const jsonType, htmlType = "Content-Type: application/json", "Content-Type: text/html; charset=utf-8"
@@ -125,6 +135,13 @@ func TestFailures(t *testing.T) {
 			want: measurement.Truncated, detail: "before any answer"},
 		{name: "closed when the request has come", base: sends(""), want: measurement.Truncated, detail: "before any answer"},
 		{name: "closed inside the headers", base: sends("HTTP/1.1 200 OK\r\nContent-Type: text"), want: measurement.Truncated, detail: "within the answer's headers"},
+		{name: "closed inside a header's name", base: sends("HTTP/1.1 200 OK\r\nContent-Ty"), want: measurement.Truncated, detail: "within the answer's headers"},
+		{name: "closed inside the first header's name over TLS", base: secret("HTTP/1.1 200 OK\r\nCont"), want: measurement.Truncated, detail: "within the answer's headers"},
+		{name: "closed inside the protocol", base: sends("HTTP/1."), want: measurement.Truncated, detail: "within the answer's headers"},
+		{name: "closed inside the status", base: sends("HTTP/1.1 20"), want: measurement.Truncated, detail: "within the answer's headers"},
+		{name: "closed inside a trailer's name", base: sends(streamHead + "8\r\n: ping\n\n\r\n0\r\nX-Tr"), want: measurement.Truncated, detail: "headers, no event"},
+		{name: "a whole header without a colon", base: sends("HTTP/1.1 200 OK\r\nContent-Type\r\n\r\n"), want: measurement.StreamError, detail: "not HTTP"},
+		{name: "not HTTP and no whole line", base: sends("SSH-2.0-Open"), want: measurement.StreamError, detail: "not HTTP"},
 		{name: "not HTTP", base: sends("SSH-2.0-OpenSSH_9.6\r\n"), want: measurement.StreamError, detail: "not HTTP"},
 		{name: "half a body", base: sends("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 1000\r\n\r\n: ping\n\n"),
 			want: measurement.Truncated, detail: "headers, no event: unexpected EOF"},
@@ -168,6 +185,9 @@ func TestFailures(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c := loopback(t, test.base, test.limits)
+			if strings.HasSuffix(test.name, "over TLS") {
+				c.asks.TLSClientConfig.InsecureSkipVerify = true
+			}
 			reply := c.Do(context.Background(), ask(1))
 			turn := reply.Turn
 			if turn.Outcome != test.want || !strings.Contains(turn.Detail+".", test.detail) || (turn.Detail == "") != (test.detail == "") {

@@ -154,7 +154,7 @@ type Calls struct {
 	IgnoreEOS          *bool    `name:"ignore-eos" help:"Generate exactly that many (on unless --no-ignore-eos)." negatable:"" group:"workload"`
 	Temperature        *float64 `help:"Sampling temperature." placeholder:"0" group:"workload"`
 	Gap                *Gap     `help:"Pause between a reply and the next turn, uniform." placeholder:"5s-7s" group:"workload"`
-	Language           *string  `help:"Filler text: hindi or english." placeholder:"hindi" group:"workload"`
+	Language           *string  `help:"Filler text: hindi or english." placeholder:"hindi" complete:"hindi,english" group:"workload"`
 	Transcripts        string   `help:"JSON Lines of real calls to speak instead of filler: {\"system\": \"...\", \"turns\": [\"...\", ...]}." type:"existingfile" placeholder:"FILE" group:"workload"`
 	Seed               uint64   `help:"Seed of everything drawn: arrivals, gaps, words." default:"1" group:"workload"`
 }
@@ -165,7 +165,7 @@ type Workload struct {
 
 	Rates              Rates    `help:"Call rates λ to try, calls/s, from low to high." placeholder:"0.2,0.5,1" group:"steps"`
 	Concurrency        Rates    `help:"Instead of rates: calls spoken at once, each followed at once by the next. A closed loop hides queueing; it is for comparing with other tools." placeholder:"1,2,4" group:"steps"`
-	Arrivals           string   `help:"How calls arrive: poisson, constant, gamma:CV, ramp:DURATION, or a file of seconds from a step's start." default:"poisson" placeholder:"KIND" group:"steps"`
+	Arrivals           string   `help:"How calls arrive: poisson, constant, gamma:CV, ramp:DURATION, or a file of seconds from a step's start." default:"poisson" placeholder:"KIND" complete:"poisson,constant,file" group:"steps"`
 	Extend             bool     `help:"Go on below or above the rates (at most 6 more) when the knee is not between them." default:"true" negatable:"" group:"steps"`
 	StopAfterFail      bool     `help:"End the sweep with the first rate that fails." group:"steps"`
 	SLO                *SLO     `help:"What must hold: a limit for P95 TTFT, or a list such as ttft:p95:300ms,itl:p95:40ms." placeholder:"300ms" group:"steps"`
@@ -180,7 +180,7 @@ type Workload struct {
 // Output is the flags that say where the files of a run go.
 type Output struct {
 	Label     string `help:"Name of the run and of its files." placeholder:"NAME" group:"output"`
-	Out       string `help:"Folder of the files." default:"results" group:"output"`
+	Out       string `help:"Folder of the files." default:"results" complete:"dir" group:"output"`
 	Overwrite bool   `help:"Replace the files of a run with the same label." group:"output"`
 	RawITL    bool   `name:"raw-itl" help:"Keep every gap between tokens in the turn log." group:"output"`
 

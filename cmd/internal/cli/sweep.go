@@ -25,10 +25,20 @@ type Sweep struct {
 	Log       io.Writer
 	RawITL    bool
 	Progress  *Progress
-	Sample    func(step int) []measurement.EngineSample // after each step; nil for none
+	Sample    func(measurement.Step) []measurement.EngineSample // of each step, when it has ended; nil for none
+
+	Watch Watcher                                                              // is told what happens; nil for nobody
+	Look  func(ctx context.Context, tell func(measurement.EngineSample)) error // reads the other side's metrics, in the background, until ctx ends; nil for none
 
 	Past  measurement.Log    // what was measured before, if this goes on with a run
 	Epoch *measurement.Epoch // how it goes on; nil for a new run
+}
+
+// Watcher shows a run while it happens.
+type Watcher interface {
+	generator.Observer
+	StepResult(measurement.StepResult) // of each step that has ended
+	Results(measurement.Results)       // what is known of the knee after each step, and in the end
 }
 
 // Run runs the sweep in a process of the clock and returns its curve as read back from the log. The files are complete,
@@ -41,22 +51,41 @@ func (s *Sweep) Run(ctx context.Context) (measurement.Results, error) {
 	} else {
 		log.Resume(*s.Epoch)
 	}
-	keep := &collector{clk: s.Clock, log: log, config: s.Header.Config, sample: s.Sample, progress: s.Progress}
+	keep := &collector{clk: s.Clock, log: log, header: s.Header, sample: s.Sample, progress: s.Progress}
 	for _, step := range done {
-		keep.steps = append(keep.steps, analysis.AnalyzeStep(s.Header.Config, step, s.Past.Turns))
+		keep.steps = append(keep.steps, analysis.AnalyzeStep(s.Header.Config, step, s.Past.Turns, s.Past.Samples))
 	}
 	s.Progress.skip(len(done))
 	s.Progress.begin(s.Clock, s.Header.Config)
 	ctx, cancel := s.Clock.WithCancelCause(ctx)
 	defer cancel(nil)
 	keep.broken = func(err error) { cancel(err) } // what is not kept need not be measured
-	err := generator.Sweep(ctx, s.Clock, s.Endpoint, generator.Observers{keep, s.Progress}, s.Generator, done, s.plan(keep))
+	tell := generator.Observers{keep, s.Progress}
+	if s.Watch != nil {
+		keep.watch = s.Watch
+		tell = append(tell, s.Watch)
+		for _, r := range keep.steps {
+			s.Watch.StepResult(r)
+		}
+	}
+	looking, stop := context.WithCancel(ctx)
+	defer stop()
+	if s.Look != nil {
+		if err := s.Look(looking, keep.look); err != nil {
+			return measurement.Results{}, err
+		}
+	}
+	err := generator.Sweep(ctx, s.Clock, s.Endpoint, tell, s.Generator, done, s.plan(keep))
+	stop()
 	s.Progress.end()
 	log.Flush()
 	if logErr := log.Err(); logErr != nil {
 		err = fmt.Errorf("write the turn log: %w; the run was stopped", logErr)
 	}
 	r, fileErr := s.Files.Finish()
+	if s.Watch != nil && fileErr == nil {
+		s.Watch.Results(r)
+	}
 	return r, errors.Join(err, fileErr)
 }
 
@@ -86,13 +115,15 @@ func (s *Sweep) plan(keep *collector) generator.Plan {
 type collector struct {
 	clk      clock.Clock
 	log      *measurement.LogWriter
-	config   measurement.Config
-	sample   func(step int) []measurement.EngineSample
+	header   measurement.Header
+	sample   func(measurement.Step) []measurement.EngineSample
 	progress *Progress
+	watch    Watcher     // nil for nobody
 	broken   func(error) // told when the log cannot be written
 
 	mu      sync.Mutex
-	turns   []measurement.Turn // of the running step
+	turns   []measurement.Turn         // of the running step
+	samples []measurement.EngineSample // of the running step
 	flushed time.Duration
 	steps   []measurement.StepResult
 }
@@ -101,7 +132,7 @@ func (c *collector) StepBegin(s measurement.Step) {
 	c.log.StepBegin(s)
 	c.checkLog()
 	c.mu.Lock()
-	c.turns = nil
+	c.turns, c.samples = nil, nil
 	c.mu.Unlock()
 }
 
@@ -131,15 +162,27 @@ func (c *collector) StepEnd(s measurement.Step) {
 	c.log.StepEnd(s)
 	c.checkLog()
 	if c.sample != nil {
-		for _, x := range c.sample(s.Step) {
-			c.log.Sample(x)
+		for _, x := range c.sample(s) {
+			c.look(x)
 		}
 	}
 	c.mu.Lock()
-	r := analysis.AnalyzeStep(c.config, s, c.turns)
+	r := analysis.OfShard(c.header.Shard, analysis.AnalyzeStep(c.header.Config, s, c.turns, c.samples))
 	c.steps = append(c.steps, r)
 	c.mu.Unlock()
 	c.progress.result(r)
+	if c.watch != nil {
+		c.watch.StepResult(r)
+		c.watch.Results(analysis.SoFar(c.header, c.results()))
+	}
+}
+
+// look keeps a sample of the other side.
+func (c *collector) look(x measurement.EngineSample) {
+	c.log.Sample(x)
+	c.mu.Lock()
+	c.samples = append(c.samples, x)
+	c.mu.Unlock()
 }
 
 func (c *collector) InFlight(time.Duration, int, int) {}

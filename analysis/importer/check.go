@@ -1,0 +1,238 @@
+package importer
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"kneefinder/measurement"
+)
+
+// Outcome says how a consistency check came out.
+type Outcome string
+
+// The outcomes of a check. Untold means that the file does not hold the figures.
+const (
+	Consistent Outcome = "ok"
+	Doubtful   Outcome = "doubtful"
+	Untold     Outcome = "cannot tell"
+)
+
+// Check is one test of whether a file's figures agree with each other.
+type Check struct {
+	At      string // file:line
+	Load    string // at which it was made
+	Name    string
+	Figures string // that were compared; "" when they are not there
+	Outcome Outcome
+	Says    string // what it means, where it is doubtful
+}
+
+// Lint checks the figures of a file against each other, each load by itself; a run at one load is as good as many. The error says why a file
+// cannot be read. It may be called by many goroutines at once.
+func Lint(f File) ([]Check, Found, error) {
+	c, err := parse(f)
+	if err != nil {
+		return nil, Found{}, err
+	}
+	points := joinRecords(c.points)
+	for _, r := range c.own {
+		points = append(points, ownPoints(f, r)...)
+	}
+	var out []Check
+	for i := range points {
+		p := &points[i]
+		p.fromTurns()
+		for _, check := range []func(*point) Check{tokenCount, tokensPerEvent, tpotHoldsTTFT, littlesLaw, offeredRate, zeroTTFT, allAccounted, tokenSums} {
+			k := check(p)
+			k.At, k.Load = p.at, loadText(*p)
+			if !finite(p.load) {
+				k.Load = "all at once"
+			}
+			if k.Figures == "" {
+				k.Outcome = Untold
+			}
+			out = append(out, k)
+		}
+	}
+	return out, Found{Name: f.Name, Kind: c.kind, Steps: len(points)}, nil
+}
+
+// ownPoints are the steps of our own results, as far as the checks need them.
+func ownPoints(f File, r measurement.Results) []point {
+	var out []point
+	for _, s := range r.Steps {
+		p := newPoint(OwnResults, fmt.Sprintf("%s (step %d)", f.Name, s.Step))
+		p.load = s.Rate
+		if r.Config.Arrivals == closedLoop {
+			p.axis = concurrencyAxis
+		}
+		p.inFlight, p.throughput, p.offered = value(s.LiveTurnsMean), value(s.ThroughputTurns), value(s.ArrivedRate)
+		if l := value(s.AchievedConcurrency); p.throughput > 0 {
+			p.e2e.mean = 1000 * l / p.throughput
+		}
+		p.offered = math.NaN() // calls, where throughput counts turns
+		out = append(out, p)
+	}
+	return out
+}
+
+// fromTurns fills in what a file holds only as single requests.
+func (p *point) fromTurns() {
+	if len(p.turns) == 0 {
+		return
+	}
+	if p.timed && math.IsNaN(p.offered) && p.axis == rateAxis {
+		s := frame(measurement.Step{}, p.turns)
+		if w := (s.WindowEnd - s.WindowStart).Seconds(); w > 0 {
+			p.offered = float64(len(p.turns)) / w
+		}
+	}
+	var ttft, tpot, gaps, tokens, n, m, g float64
+	least := math.Inf(1)
+	for i := range p.turns {
+		t := &p.turns[i]
+		if t.Outcome != measurement.OK {
+			continue
+		}
+		if d, ok := t.TTFTSent(); ok {
+			ttft, n = ttft+d.Seconds()*1000, n+1
+			least = min(least, d.Seconds()*1000)
+		}
+		if d, ok := t.TPOT(); ok {
+			tpot, m = tpot+d.Seconds()*1000, m+1
+			tokens += float64(t.CompletionTokens)
+		}
+		for _, d := range t.Gaps {
+			gaps, g = gaps+d.Seconds()*1000, g+1
+		}
+	}
+	p.ttft.mean, p.ttft.min = known(p.ttft.mean, ttft/n), known(p.ttft.min, least)
+	p.tpot.mean, p.itl.mean = known(p.tpot.mean, tpot/m), known(p.itl.mean, gaps/g)
+	p.outputLen = known(p.outputLen, tokens/m)
+	if math.IsInf(p.ttft.min, 1) {
+		p.ttft.min = math.NaN()
+	}
+}
+
+// judge is doubtful when two figures differ by more than a share of the second.
+func judge(c Check, a, b, share float64, says string) Check {
+	if !finite(a) || !finite(b) || b == 0 {
+		c.Figures = ""
+		return c
+	}
+	c.Outcome = Consistent
+	if math.Abs(a-b) > share*math.Abs(b) {
+		c.Outcome, c.Says = Doubtful, says
+	}
+	return c
+}
+
+func tokenCount(p *point) Check {
+	want := (p.e2e.mean - p.ttft.mean) / (p.outputLen - 1)
+	c := Check{Name: "TPOT is (E2E-TTFT)/(n-1)", Figures: fmt.Sprintf("TPOT %s ms, computed %s ms", short(p.tpot.mean), short(want))}
+	if !(p.outputLen > 1) {
+		want = math.NaN()
+	}
+	return judge(c, p.tpot.mean, want, .05, fmt.Sprintf("the tool counts %s times as many tokens as the lengths say, or means of ratios are far from the ratio of means", short(want/p.tpot.mean)))
+}
+
+func tokensPerEvent(p *point) Check {
+	ratio := p.itl.mean / p.tpot.mean
+	c := Check{Name: "ITL/TPOT is tokens per event", Figures: fmt.Sprintf("ITL %s ms, TPOT %s ms: %s", short(p.itl.mean), short(p.tpot.mean), short(ratio))}
+	says := fmt.Sprintf("events hold about %s tokens: what is called ITL is the gap between chunks", short(ratio))
+	if ratio < 1 {
+		says = "tokens of one chunk count as gaps of zero"
+	}
+	return judge(c, ratio, 1, .1, says)
+}
+
+func tpotHoldsTTFT(p *point) Check {
+	told := known(p.tpotTold, p.tpot.mean)
+	c := Check{Name: "TPOT leaves TTFT out", Figures: fmt.Sprintf("TPOT*n %s ms, E2E %s ms, E2E-TTFT %s ms", short(told*p.outputLen), short(p.e2e.mean), short(p.e2e.mean-p.ttft.mean))}
+	if !finite(told*p.outputLen) || !finite(p.e2e.mean-p.ttft.mean) {
+		c.Figures = ""
+		return c
+	}
+	c.Outcome = Consistent
+	with, without := math.Abs(told*p.outputLen-p.e2e.mean), math.Abs(told*(p.outputLen-1)-(p.e2e.mean-p.ttft.mean))
+	if with < .05*p.e2e.mean && with < without && p.ttft.mean > .05*p.e2e.mean {
+		c.Outcome, c.Says = Doubtful, "the time per output token holds the wait for the first one"
+	}
+	return c
+}
+
+func littlesLaw(p *point) Check {
+	flight, of := p.inFlight, "in flight"
+	if !finite(flight) && p.axis == concurrencyAxis {
+		flight, of = p.load, "allowed at once"
+	}
+	x := p.throughput * p.e2e.mean / 1000
+	c := Check{Name: "throughput*E2E is in flight (Little)", Figures: fmt.Sprintf("%s computed, %s %s", short(x), short(flight), of)}
+	return judge(c, x, flight, .1, "requests are missing from the figures, or the run was mostly start and end")
+}
+
+func offeredRate(p *point) Check {
+	c := Check{Name: "offered rate is sends over their window"}
+	asked := math.NaN()
+	if p.axis == rateAxis && p.loadFrom == "" {
+		asked = p.load
+	}
+	sent := known(p.offered, math.NaN())
+	c.Figures = fmt.Sprintf("asked %s/s, sent %s/s, completed %s/s", short(asked), short(sent), short(p.throughput))
+	switch {
+	case finite(asked) && finite(sent):
+		return judge(c, sent, asked, .02, "the client did not send what was asked: beyond this load the curve measures the client too")
+	case finite(asked) && finite(p.throughput):
+		return judge(c, p.throughput, asked, .05, "sends are not told, and completions over the whole duration, the wait for the last answers included, are not the rate that was offered")
+	}
+	c.Figures = ""
+	return c
+}
+
+func zeroTTFT(p *point) Check {
+	c := Check{Name: "no TTFT is 0", Figures: fmt.Sprintf("least TTFT %s ms", short(p.ttft.min)), Outcome: Consistent}
+	if !finite(p.ttft.min) {
+		c.Figures = ""
+	}
+	if p.ttft.min <= 0 {
+		c.Outcome, c.Says = Doubtful, "failed requests are pooled with the answered ones, so every percentile is too low"
+	}
+	return c
+}
+
+func allAccounted(p *point) Check {
+	c := Check{Name: "completed and failed are all", Figures: fmt.Sprintf("%s completed, %s failed, %s issued", short(p.ok), short(p.failed), short(p.issued))}
+	if !finite(p.ok+p.failed) || !finite(p.issued) {
+		c.Figures = ""
+		return c
+	}
+	c.Outcome = Consistent
+	if p.ok+p.failed != p.issued {
+		c.Outcome, c.Says = Doubtful, fmt.Sprintf("%s requests are in no figure: cut at the end, most likely the slow ones", short(p.issued-p.ok-p.failed))
+	}
+	return c
+}
+
+func tokenSums(p *point) Check {
+	var parts []string
+	c := Check{Name: "token totals are rates and lengths", Outcome: Consistent}
+	for _, k := range []struct {
+		name      string
+		sum, want float64
+	}{
+		{"output tokens", p.outputSum, p.outputLen * p.ok},
+		{"output tokens", p.outputRate * p.duration, p.outputLen * p.ok},
+		{"input tokens", p.inputSum, p.inputLen * p.ok},
+	} {
+		if !finite(k.sum) || !finite(k.want) || k.want == 0 {
+			continue
+		}
+		parts = append(parts, fmt.Sprintf("%s %s, computed %s", k.name, short(k.sum), short(k.want)))
+		if math.Abs(k.sum-k.want) > .02*k.want {
+			c.Outcome, c.Says = Doubtful, "tokens of requests that are in no other figure are counted, or lengths leave some out"
+		}
+	}
+	c.Figures = strings.Join(parts, "; ")
+	return c
+}

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"kneefinder/clock"
+	"kneefinder/cmd/internal/cli"
+	"kneefinder/generator"
+	"kneefinder/measurement"
+)
+
+// steady is a load that lasts until it is stopped.
+type steady struct {
+	cli.ConfigFile `embed:""`
+	endpoint       `embed:""`
+	cli.Calls      `embed:""`
+	Rate           float64     `help:"Calls/s. In the --config file it can be changed while the load runs: SIGHUP or POST /-/reload reads it again." placeholder:"0.2" group:"steps"`
+	Duration       cli.Seconds `help:"How long; by default until the process is told to stop." default:"0s" placeholder:"1h" group:"steps"`
+	Window         cli.Seconds `help:"Of the rolling figures." default:"60s" group:"steps"`
+	Label          string      `help:"Name of the load in the metrics." default:"run" group:"steps"`
+	SLO            *cli.SLO    `help:"What must hold: a limit for P95 TTFT, or a list such as ttft:p95:300ms,itl:p95:40ms." placeholder:"300ms" group:"steps"`
+	MaxCalls       int         `name:"max-concurrent-calls" help:"Calls beyond it are held back." default:"400" group:"steps"`
+	Preconnect     bool        `help:"Open the connection for a later turn in the gap before it." default:"true" negatable:"" group:"endpoint"`
+	watch          `embed:""`
+}
+
+// Help is what run --help says beyond its flags.
+func (*steady) Help() string {
+	return "The exporter as a service: a constant call rate, and what it feels like, on /metrics and on a live page.\n\nExamples:\n" +
+		"  kneeload run --base-url http://127.0.0.1:30000 --rate 0.2\n" +
+		"  kneeload run --config run.yaml --web.listen-address :9464   # rate: 0.2 in the file; edit it, then kill -HUP"
+}
+
+// forever is longer than any process lives.
+const forever = 100 * 365 * 24 * time.Hour
+
+func (s *steady) Run(ctx context.Context, std cli.Streams) error {
+	if !(s.Rate > 0) {
+		return cli.Usage("--rate: give the calls/s to send, more than 0")
+	}
+	if time.Duration(s.Duration) < 0 || time.Duration(s.Window) < time.Second {
+		return cli.Usage("--duration must not be negative, --window at least 1s")
+	}
+	w := cli.Workload{Calls: s.Calls, Rates: cli.Rates{s.Rate}, SLO: s.SLO, MaxConcurrentCalls: &s.MaxCalls}
+	c, err := w.Config()
+	if err != nil {
+		return cli.Usage("%w", err)
+	}
+	c.Preconnect = s.Preconnect
+	if len(s.Listen) == 0 {
+		s.Listen = []string{":9464"}
+	}
+	clk := clock.NewWall().Fine()
+	dial := generator.NewDial(clk, s.Rate)
+	nonce, err := s.pickNonce()
+	if err != nil {
+		return cli.Usage("%w", err)
+	}
+	say := func(format string, args ...any) { fmt.Fprintf(std.Err, format+"\n", args...) }
+	shows, err := s.open(ctx, clk, clk.Started(), shown{label: s.Label, config: c, nonce: nonce, window: time.Duration(s.Window),
+		reload: func() error { return s.reload(dial, say) }}, std.Err)
+	if err != nil {
+		return err
+	}
+	defer func() { shows.close(ctx, err) }()
+	to, err := s.connect(ctx, clk, &w, c, nonce, shows.annotate, say)
+	if err != nil {
+		return err
+	}
+	defer to.client.Close()
+	shows.setRun(measurement.Header{Label: s.Label, Tool: "kneeload " + cli.Version, Config: c, Engine: to.engine, Seed: s.Seed,
+		Nonce: fmt.Sprintf("%016x", to.nonce), Started: clk.Started().UTC().Format(time.RFC3339Nano)})
+	err = s.load(ctx, std, to, dial, shows)
+	return err
+}
+
+// load sends the load until it is over or ctx ends, which is no failure when the load had no end of its own.
+func (s *steady) load(ctx context.Context, std cli.Streams, to *connected, dial *generator.Dial, shows *watched) error {
+	g := to.gen
+	g.Dial, g.Warmup, g.MinTurns, g.GiveUp = dial, 0, 0, int(^uint(0)>>1)
+	g.StepDuration = time.Duration(s.Duration)
+	if s.Duration == 0 {
+		g.StepDuration = forever
+	}
+	g.MaxStepDuration = g.StepDuration
+	if s.Preconnect {
+		g.Prepare = leadTime
+	}
+	looking, stop := context.WithCancel(ctx)
+	defer stop()
+	if err := shows.look(looking, to, func(measurement.EngineSample) {}); err != nil {
+		return err
+	}
+	hups := make(chan os.Signal, 1)
+	signal.Notify(hups, syscall.SIGHUP)
+	defer signal.Stop(hups)
+	go func() {
+		for {
+			select {
+			case <-hups:
+				if err := s.reload(dial, func(format string, args ...any) { fmt.Fprintf(std.Err, format+"\n", args...) }); err != nil {
+					fmt.Fprintln(std.Err, "warning:", err)
+				}
+			case <-looking.Done():
+				return
+			}
+		}
+	}()
+	fmt.Fprintf(std.Err, "λ %g calls/s", dial.Rate())
+	if s.Duration > 0 {
+		fmt.Fprintf(std.Err, " for %v", time.Duration(s.Duration))
+	}
+	fmt.Fprintln(std.Err, "; Ctrl-C ends it")
+	shows.setState("running")
+	_, err := generator.RunStep(ctx, to.clock, to.to, shows, g, 0, s.Rate)
+	to.clock.Wait()
+	if errors.Is(err, context.Canceled) && ctx.Err() != nil && s.Duration == 0 {
+		return nil
+	}
+	return err
+}
+
+// reload reads the rate from the configuration file again.
+func (s *steady) reload(dial *generator.Dial, say func(format string, args ...any)) error {
+	rate, err := cli.ConfiguredNumber(string(s.Config), "rate")
+	switch {
+	case err != nil:
+		return fmt.Errorf("reload: %w; the load stays at %g calls/s", err, dial.Rate())
+	case !(rate > 0):
+		return fmt.Errorf("reload: %s: rate: %v must be more than 0; the load stays at %g calls/s", s.Config, rate, dial.Rate())
+	}
+	if was := dial.Rate(); was != rate {
+		dial.Turn(rate)
+		say("λ %g calls/s, was %g", rate, was)
+	}
+	return nil
+}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"kneefinder/clock"
+	"kneefinder/measurement"
+	"kneefinder/simulation/engine"
+)
+
+// mostSamples is how many samples of a step are kept: with more of them every other one is left out, and the next come at twice the
+// distance. So a window of any length has thirty to sixty, evenly apart.
+const mostSamples = 60
+
+// sampler looks at the engine while steps run, from the start of each window on, first once a second. All of it runs in processes of a
+// virtual clock, one at a time.
+type sampler struct {
+	clk     clock.Clock
+	eng     *engine.Engine
+	longest time.Duration // that a step can last from its window's start; beyond it nobody may look, or a run that hangs would not be noticed
+
+	step    int
+	stop    context.CancelCauseFunc // of the process that looks
+	every   time.Duration
+	over    bool // the window has ended
+	samples []measurement.EngineSample
+}
+
+// StepBegin starts a process that looks until the window is over.
+func (s *sampler) StepBegin(step measurement.Step) {
+	ctx, stop := s.clk.WithCancelCause(context.Background())
+	s.step, s.stop, s.every, s.over, s.samples = step.Step, stop, time.Second, false, nil
+	s.clk.Go(fmt.Sprint("the samples of step ", step.Step), func() {
+		for at := step.WindowStart; !s.over && at <= step.WindowStart+s.longest; at += s.every {
+			if s.clk.SleepUntil(ctx, at) != nil {
+				return
+			}
+			s.look()
+			s.thin()
+		}
+	})
+}
+
+// look takes a sample.
+func (s *sampler) look() {
+	s.samples = append(s.samples, measurement.EngineSample{At: s.clk.Now(), Step: s.step, Values: figures(s.eng.Stats())})
+}
+
+// thin leaves out every other sample when they are many.
+func (s *sampler) thin() {
+	if len(s.samples) <= mostSamples {
+		return
+	}
+	kept := s.samples[:0]
+	for i := 0; i < len(s.samples); i += 2 {
+		kept = append(kept, s.samples[i])
+	}
+	s.samples, s.every = kept, 2*s.every
+}
+
+// take ends a step's samples: those of its window, the first behind it, and one of the end, when nothing is in progress.
+func (s *sampler) take(step measurement.Step) []measurement.EngineSample {
+	s.stop(nil)
+	end := slices.IndexFunc(s.samples, func(x measurement.EngineSample) bool { return x.At >= step.WindowEnd })
+	if step.WindowEnd >= 0 && end >= 0 {
+		s.samples = s.samples[:end+1]
+	}
+	if n := len(s.samples); n == 0 || s.samples[n-1].At < s.clk.Now() {
+		s.look()
+	}
+	return s.samples
+}
+
+// Turn notices that the window is over.
+func (s *sampler) Turn(t measurement.Turn) { s.over = s.over || t.Phase == measurement.Drain }
+
+// The rest of what a cli.Watcher is told is nothing to a sampler.
+
+func (s *sampler) StepEnd(measurement.Step)          {}
+func (s *sampler) InFlight(time.Duration, int, int)  {}
+func (s *sampler) StepResult(measurement.StepResult) {}
+func (s *sampler) Results(measurement.Results)       {}
+
+// figures are an engine's, by the names that those of a real one have.
+func figures(s engine.Stats) map[string]float64 {
+	return map[string]float64{
+		measurement.SampleRunning:     float64(s.Running),
+		measurement.SampleQueued:      float64(s.Waiting),
+		measurement.SampleKVUsage:     s.Usage(),
+		measurement.SampleKVUsed:      float64(s.KVUsedTokens),
+		measurement.SampleKVCached:    float64(s.KVCachedTokens),
+		measurement.SampleKVFree:      float64(s.KVFreeTokens),
+		measurement.SampleKVPool:      float64(s.KVPoolTokens),
+		measurement.SampleEvicted:     float64(s.EvictedTokens),
+		measurement.SampleRetractions: float64(s.Retractions),
+		measurement.SamplePrompt:      float64(s.PromptTokens),
+		measurement.SampleCached:      float64(s.CachedTokens),
+		measurement.SampleGenerated:   float64(s.GeneratedTokens),
+		measurement.SamplePrefillBusy: s.PrefillBusy.Seconds(),
+		measurement.SampleDecodeBusy:  s.DecodeBusy.Seconds(),
+		measurement.SampleMaxRunning:  float64(s.MaxRunningSeen),
+	}
+}
