@@ -74,10 +74,11 @@ type Engine struct {
 	here    map[uint64]*request // every request not finished
 	aborts  int                 // how many of them are to be aborted
 
-	step  step
-	last  time.Duration // the last instant at which something happened inside
-	ratio float64       // the part of their remaining tokens that running requests are expected to write
-	stats Stats
+	step    step
+	watcher Watcher       // of the AdvanceTo in progress, if its sink is one
+	last    time.Duration // the last instant at which something happened inside
+	ratio   float64       // the part of their remaining tokens that running requests are expected to write
+	stats   Stats
 }
 
 // New returns an idle engine with an empty cache, or says why the config cannot be.
@@ -133,11 +134,20 @@ func (e *Engine) AdvanceTo(at time.Duration, s Sink) {
 	if s == nil {
 		s = discard{}
 	}
+	e.watcher, _ = s.(Watcher)
 	for next, ok := e.Next(); ok && next <= at; next, ok = e.Next() {
 		e.last = next
+		kind := e.step.kind
 		e.finishStep(s)
+		if e.watcher != nil && kind != idle {
+			e.watcher.Stepped(e.ended(kind))
+		}
 		e.startStep(next, s)
+		if e.watcher != nil && e.step.kind == idle {
+			e.watcher.Rested(next, e.Stats())
+		}
 	}
+	e.watcher = nil
 }
 
 // FlushCache drops all cached prefixes. While requests run or wait it does nothing and returns false.

@@ -30,11 +30,13 @@ type step struct {
 	start, end time.Duration
 	parts      []*request // of a prefill
 	batch      batch
+	told       Step // what a Watcher is told of it beside its instants and the Stats
 }
 
 // startStep decides what happens from the instant at on: prefill before decode, or nothing.
 func (e *Engine) startStep(at time.Duration, s Sink) {
 	e.dropAborted(at, s)
+	e.step.told = Step{Running: len(e.running), Ratio: e.ratio}
 	if e.gatherPrefill(at, s) {
 		e.begin(prefilling, at)
 		return
@@ -180,6 +182,10 @@ func (e *Engine) admit(r *request, at time.Duration, s Sink) {
 	m := e.lookup(r)
 	r.found = match{}
 	r.node, r.kv = e.cache.lock(m), m.length
+	e.step.told.Hit += m.length
+	if r.admitted {
+		e.step.told.HitAgain += m.length
+	}
 	e.memory.tails += min(r.kv, e.memory.size)
 	if r.admitted {
 		return
@@ -198,6 +204,10 @@ func (e *Engine) compute(r *request, most int) int {
 	e.step.parts = append(e.step.parts, r)
 	r.kv += n
 	e.stats.ComputedTokens += n
+	e.step.told.Input += n
+	if len(r.seq) > len(r.Prompt) {
+		e.step.told.InputAgain += n
+	}
 	return n
 }
 
@@ -221,6 +231,7 @@ func (e *Engine) gatherDecode() bool {
 		b.recent += min(r.kv, e.memory.size)
 	}
 	e.step.batch = b
+	e.step.told.Running, e.step.told.Context = b.decodes, b.context
 	return b.decodes > 0
 }
 
@@ -251,6 +262,9 @@ func (e *Engine) retract() {
 	r.seq = r.reply(slices.Clone(r.Prompt), 0, r.generated)
 	e.waiting.putBack(r)
 	e.stats.Retractions++
+	if e.watcher != nil {
+		e.watcher.Retracted(r.ID, e.last, r.generated)
+	}
 
 	decoded, wanted := 0, 0
 	for _, r := range e.running {
@@ -258,6 +272,17 @@ func (e *Engine) retract() {
 		wanted += r.MaxTokens
 	}
 	e.ratio = min(1, float64(decoded+retractSteps*len(e.running))/float64(wanted))
+}
+
+// ended is what a Watcher is told of the step that has just been finished.
+func (e *Engine) ended(kind stepKind) Step {
+	s := e.step.told
+	s.Start, s.End, s.Prefill = e.step.start, e.step.end, kind == prefilling
+	s.Stats = e.Stats()
+	if s.Chunked = s.Prefill && e.chunked != nil; s.Chunked {
+		s.Stats.Running++ // the next step takes it up
+	}
+	return s
 }
 
 // finishStep applies what the step that ends now has computed.

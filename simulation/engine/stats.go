@@ -13,6 +13,10 @@ type Stats struct {
 	KVPoolTokens   int   // the longest single sequence that the pool can hold
 	KVUsedTokens   int   // tokens whose KV (of layers without a window) is in use
 	KVCachedTokens int   // the same, evictable
+	KVFreeTokens   int   // the same, as many as what nobody holds has room for
+
+	// The same of layers with a window; 0 without such layers. What nobody holds can become either kind of KV.
+	WindowUsedTokens, WindowCachedTokens, WindowFreeTokens int
 
 	DecodeBatch   int     // sequences in the last decode step
 	GenThroughput float64 // tokens a second of the last decode step
@@ -55,6 +59,12 @@ func (e *Engine) Stats() Stats {
 	s.KVPoolTokens = e.memory.capacity()
 	s.KVUsedTokens = e.cache.locked + e.memory.private
 	s.KVCachedTokens = e.cache.tokens - e.cache.locked
+	free := e.memory.free(e.cache)
+	s.KVFreeTokens = int(free / e.memory.full)
+	if e.memory.window > 0 {
+		s.WindowUsedTokens, s.WindowCachedTokens = e.memory.tails, e.cache.charged
+		s.WindowFreeTokens = int(free / e.memory.window)
+	}
 	s.EvictedTokens += e.cache.evicted
 	return s
 }

@@ -43,7 +43,8 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
 	}
 	req.Messages = nil // not needed while the answer lasts
 
-	st, ok := s.driver.submit(work, named)
+	acc := account{streamed: req.Stream, labels: customLabels(r.Header.Get(customLabelsHeader), s.cfg.CustomLabels)}
+	st, ok := s.driver.submit(work, named, acc)
 	if !ok {
 		shuttingDown.write(w)
 		return

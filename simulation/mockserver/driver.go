@@ -19,10 +19,11 @@ type driver struct {
 	timer  *time.Timer
 	open   map[uint64]*stream // requests that have not finished
 	lastID uint64
+	book   book
 }
 
-func newDriver(now func() time.Duration, eng Engine) *driver {
-	d := &driver{now: now, engine: eng, closed: make(chan struct{}), open: map[uint64]*stream{}}
+func newDriver(now func() time.Duration, eng Engine, b book) *driver {
+	d := &driver{now: now, engine: eng, closed: make(chan struct{}), open: map[uint64]*stream{}, book: b}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.timer = time.AfterFunc(math.MaxInt64, d.tick)
@@ -62,9 +63,10 @@ func (d *driver) arm() {
 
 // submit gives the engine a request, stamped now. It chooses the ID, and for a request without a turn of its own Call and Turn:
 // the order of arrival, behind all calls that have a number.
-func (d *driver) submit(r engine.Request, named bool) (s *stream, ok bool) {
+func (d *driver) submit(r engine.Request, named bool, acc account) (s *stream, ok bool) {
 	const strangers = 1 << 30
-	s = &stream{wake: make(chan struct{}, 1)}
+	s = &stream{wake: make(chan struct{}, 1), account: acc}
+	s.account.prompt, s.account.most, s.account.waiting = len(r.Prompt), r.MaxTokens, true
 	ok = d.step(func(at time.Duration) {
 		d.lastID++
 		r.ID, s.id = d.lastID, d.lastID
@@ -72,7 +74,9 @@ func (d *driver) submit(r engine.Request, named bool) (s *stream, ok bool) {
 			r.Call, r.Turn = strangers+int(d.lastID), 1
 		}
 		d.open[s.id] = s
+		s.account.arrived = at
 		d.engine.Submit(at, r)
+		d.book.submitted(&s.account)
 	})
 	return s, ok
 }
@@ -81,15 +85,26 @@ func (d *driver) submit(r engine.Request, named bool) (s *stream, ok bool) {
 func (d *driver) abort(s *stream) {
 	d.step(func(at time.Duration) {
 		if d.open[s.id] != nil {
-			delete(d.open, s.id)
+			s.account.left = true
 			d.engine.Abort(at, s.id)
+			d.book.hungUp(&s.account)
 		}
 	})
 }
 
 func (d *driver) flushCache() (flushed, ok bool) {
-	ok = d.step(func(time.Duration) { flushed = d.engine.FlushCache() })
+	ok = d.step(func(at time.Duration) {
+		if flushed = d.engine.FlushCache(); flushed {
+			d.book.rested(at, d.engine.Stats())
+		}
+	})
 	return flushed, ok
+}
+
+// figures is what the server's metrics show now.
+func (d *driver) figures() (f figures, ok bool) {
+	ok = d.step(func(at time.Duration) { f = d.book.snapshot(at, d.engine.Stats()) })
+	return f, ok
 }
 
 func (d *driver) stats() engine.Stats {
@@ -109,27 +124,50 @@ func (d *driver) close() {
 	}
 }
 
-// The driver is the engine's sink. The engine tells of aborted requests too; they are no longer open.
+// The driver is the engine's sink, and its Watcher. The engine tells of aborted requests until they end, when nobody listens.
 
-func (d *driver) Admitted(uint64, time.Duration, int) {}
-
-func (d *driver) Tokens(id uint64, _ time.Duration, n int) {
+func (d *driver) Admitted(id uint64, at time.Duration, cached int) {
 	if s := d.open[id]; s != nil {
+		s.account.waiting, s.account.scheduled, s.account.cached = false, at, cached
+		d.book.admitted(&s.account, at, cached)
+	}
+}
+
+func (d *driver) Tokens(id uint64, at time.Duration, n int) {
+	if s := d.open[id]; s != nil {
+		s.account.waiting = false
+		s.account.told += n
+		d.book.tokens(&s.account, at, n)
 		s.tell(func(p *progress) { p.tokens += n })
 	}
 }
 
-func (d *driver) Finished(id uint64, _ time.Duration, f engine.Finish) {
+func (d *driver) Finished(id uint64, at time.Duration, f engine.Finish) {
 	if s := d.open[id]; s != nil {
 		delete(d.open, id)
+		d.book.finished(&s.account, at, f)
 		s.tell(func(p *progress) { p.done, p.finish = true, f })
 	}
 }
 
+func (d *driver) Retracted(id uint64, _ time.Duration, generated int) {
+	if s := d.open[id]; s != nil {
+		s.account.waiting = true
+		s.account.retractions++
+		s.account.untold++
+		d.book.retracted(&s.account, generated)
+	}
+}
+
+func (d *driver) Stepped(s engine.Step) { d.book.stepped(&s) }
+
+func (d *driver) Rested(at time.Duration, s engine.Stats) { d.book.rested(at, s) }
+
 // stream is the mailbox between the engine and the handler of one request: the engine never waits for the handler.
 type stream struct {
-	id   uint64
-	wake chan struct{} // holds one when progress has changed since it was last empty
+	id      uint64
+	account account       // the driver's lock guards it
+	wake    chan struct{} // holds one when progress has changed since it was last empty
 
 	mu       sync.Mutex
 	progress progress

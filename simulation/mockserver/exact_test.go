@@ -189,6 +189,32 @@ func TestExact(t *testing.T) {
 	}
 }
 
+// Scrapes at any instant change none of the others.
+func TestScrapesChangeNothing(t *testing.T) {
+	load := calls{at: []time.Duration{0, 0, tick, tick, 2 * tick, 3 * tick}, turns: 3, gap: 31 * time.Millisecond, tokens: 30, opening: 3000}
+	want := load.direct(demoEngine(t))
+	for _, kind := range []Kind{SGLang, VLLM} {
+		synctest.Test(t, func(t *testing.T) {
+			c := serve(t, New(Config{Kind: kind}, demoEngine(t)))
+			ctx, cancel := context.WithCancel(t.Context())
+			var scraper sync.WaitGroup
+			scrapes := 0
+			scraper.Go(func() {
+				for ; ctx.Err() == nil; scrapes++ {
+					c.do("GET", "/metrics", nil)
+					time.Sleep(13_700_001 * time.Nanosecond)
+				}
+			})
+			got := load.overWire(c)
+			cancel()
+			scraper.Wait()
+			if diff := cmp.Diff(want, got, cmp.AllowUnexported(turn{})); diff != "" || scrapes < 50 {
+				t.Errorf("%s: instants of tokens under %d scrapes (-direct +over HTTP):\n%s", kind, scrapes, diff)
+			}
+		})
+	}
+}
+
 // A client that goes away frees its place at that instant, and nothing is generated for it afterwards.
 func TestAbort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -16,6 +16,7 @@ type lockstep struct {
 
 	at      time.Duration
 	running []*lockstepRequest
+	aborted []uint64 // of which the sink has not been told
 	total   engine.Stats
 }
 
@@ -31,6 +32,7 @@ func (l *lockstep) Submit(at time.Duration, r engine.Request) {
 
 func (l *lockstep) Abort(_ time.Duration, id uint64) {
 	l.running = slices.DeleteFunc(l.running, func(r *lockstepRequest) bool { return r.ID == id })
+	l.aborted = append(l.aborted, id)
 }
 
 func (l *lockstep) Next() (time.Duration, bool) {
@@ -38,6 +40,10 @@ func (l *lockstep) Next() (time.Duration, bool) {
 }
 
 func (l *lockstep) AdvanceTo(to time.Duration, sink engine.Sink) {
+	for _, id := range l.aborted {
+		sink.Finished(id, to, engine.Finish{Reason: engine.Aborted})
+	}
+	l.aborted = nil
 	for ; l.at+l.step <= to; l.at += l.step {
 		end := l.at + l.step
 		l.running = slices.DeleteFunc(l.running, func(r *lockstepRequest) bool { return r.at < end && l.advance(r, end, sink) })

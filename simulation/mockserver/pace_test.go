@@ -49,29 +49,62 @@ func TestManyStreams(t *testing.T) {
 }
 
 // Streams on a real network keep to the engine's instants: what is late does not make what follows later.
-func TestPacing(t *testing.T) {
+func TestPacing(t *testing.T) { punctual(t, 200, 100, 0) }
+
+// Scrapes, a hundred times as many as usual, do not hold up the streams.
+func TestPacingWhileScraped(t *testing.T) { punctual(t, 100, 60, 10*time.Millisecond) }
+
+// punctual fails unless 99 % of tokens are late by less than a quarter of a second, once in three tries: the machine may have
+// other things to do.
+func punctual(t *testing.T, streams, tokens int, scrape time.Duration) {
 	if testing.Short() {
-		t.Skip("runs on the wall for two seconds")
+		t.Skip("runs on the wall for seconds")
 	}
-	late := paced(t, 200, 100)
-	last := quantile(late[len(late)-1], .5)
-	all := slices.Concat(late...)
-	t.Logf("%d tokens late by: P50 %v, P99 %v, max %v; last tokens P50 %v", len(all), quantile(all, .5), quantile(all, .99), quantile(all, 1), last)
-	if p99 := quantile(all, .99); p99 > 250*time.Millisecond {
-		t.Errorf("P99 of lateness is %v, want under 250ms", p99)
+	limit := 250 * time.Millisecond
+	if raceEnabled {
+		limit *= 8 // which is there to find races, not to keep a pace
+	}
+	least := time.Hour
+	for try := 0; try < 3 && least > limit; try++ {
+		late := paced(t, streams, tokens, scrape)
+		last, all := quantile(late[len(late)-1], .5), slices.Concat(late...)
+		least = min(least, quantile(all, .99))
+		t.Logf("%d tokens late by: P50 %v, P99 %v, max %v; last tokens P50 %v", len(all), quantile(all, .5), quantile(all, .99), quantile(all, 1), last)
+	}
+	if least > limit {
+		t.Errorf("P99 of lateness is %v at best, want under %v", least, limit)
 	}
 }
 
 // paced is how late clients hear tokens on loopback, by the number of the token: streams in lockstep, one token each in 20 ms,
-// which is the worst case for the server since all are due at once.
-func paced(t testing.TB, streams, tokens int) (late [][]time.Duration) {
+// which is the worst case for the server since all are due at once. The metrics are scraped every so often; 0 is never.
+func paced(t testing.TB, streams, tokens int, scrape time.Duration) (late [][]time.Duration) {
 	start := time.Now()
 	rec := record(&lockstep{step: 20 * time.Millisecond})
 	s := New(Config{Now: func() time.Duration { return time.Since(start) }}, rec)
 	c := serveLoopback(t, s)
 	c.start = start
 	got := make([]heard, streams)
-	var all sync.WaitGroup
+	var all, scraper sync.WaitGroup
+	done := make(chan struct{})
+	if scrape > 0 {
+		scraper.Go(func() {
+			n := 0
+			for ; ; n++ {
+				select {
+				case <-done:
+					if n < 2 {
+						t.Errorf("only %d scrapes", n)
+					}
+					return
+				case <-time.After(scrape):
+					if status, _ := c.do("GET", "/metrics", nil); status != http.StatusOK {
+						t.Errorf("scrape: %d", status)
+					}
+				}
+			}
+		})
+	}
 	for i := range streams {
 		all.Go(func() {
 			time.Sleep(time.Duration(i) * time.Millisecond)
@@ -79,6 +112,8 @@ func paced(t testing.TB, streams, tokens int) (late [][]time.Duration) {
 		})
 	}
 	all.Wait()
+	close(done)
+	scraper.Wait()
 	s.Stats() // what the recorder has is ours after the server's lock
 	late = make([][]time.Duration, tokens)
 	for i, h := range got {

@@ -3,7 +3,6 @@ package mockserver
 
 import (
 	"cmp"
-	"fmt"
 	"net/http"
 	"time"
 
@@ -11,7 +10,10 @@ import (
 )
 
 // Engine is what answers: one simulated engine, or several behind a router. The server calls it from one goroutine at a time,
-// with instants that never go back; telling the sink must not block, nor may the sink be told of instants yet to come.
+// with instants that never go back; telling the sink must not block, nor may the sink be told of instants yet to come. The end of
+// every request is told, that of an aborted one too. The sink
+// is an engine.Watcher: for an engine that tells it of no steps, the gauges of /metrics are as of the scrape, and what only steps
+// know stays 0.
 type Engine interface {
 	Submit(at time.Duration, r engine.Request)
 	Abort(at time.Duration, id uint64)
@@ -45,6 +47,14 @@ type Config struct {
 	ChunkedPrefill int     // tokens of prompt in one step
 	MemFraction    float64 // of GPU memory for weights and cache
 
+	// What /metrics shows, beside the above.
+	WeightBytes       int64     // of the model; 0 is not known
+	DecodeLogInterval int       // SGLang's gauges are refreshed every so many decode steps, and with every prefill; 0 is 40
+	TTFTBuckets       []float64 // seconds: upper bounds of SGLang's histograms; nil is SGLang's own
+	ITLBuckets        []float64
+	E2EBuckets        []float64
+	CustomLabels      []string // names of the labels that SGLang takes from the header x-custom-labels, for its figures of requests
+
 	// Now tells the engine's instants and runs at the pace of the wall; nil is the time since New. Now never goes back.
 	Now func() time.Duration
 }
@@ -53,23 +63,31 @@ type Config struct {
 type Server struct {
 	cfg     Config
 	driver  *driver
+	web     *web
 	created int64 // Unix seconds: what the model list and every answer give as their date
 }
 
-// New is a server of the engine, which is the server's own from then on. Close ends it. A Kind that does not exist panics.
+// New is a server of the engine, which is the server's own from then on. Close ends it. A config against the rules panics.
 func New(cfg Config, eng Engine) *Server {
+	if err := cfg.Validate(); err != nil {
+		panic(err)
+	}
 	cfg.Kind = cmp.Or(cfg.Kind, SGLang)
+	cfg.DecodeLogInterval = cmp.Or(cfg.DecodeLogInterval, defaultDecodeLogInterval)
 	cfg.ModelName = cmp.Or(cfg.ModelName, "kneemock")
 	cfg.ModelPath = cmp.Or(cfg.ModelPath, cfg.ModelName)
 	cfg.Version = cmp.Or(cfg.Version, "dev")
-	if cfg.Kind != SGLang && cfg.Kind != VLLM {
-		panic(fmt.Sprintf("mockserver: kind %q is neither %q nor %q", cfg.Kind, SGLang, VLLM))
-	}
 	start := time.Now()
 	if cfg.Now == nil {
 		cfg.Now = func() time.Duration { return time.Since(start) }
 	}
-	return &Server{cfg: cfg, driver: newDriver(cfg.Now, eng), created: start.Unix()}
+	var b book
+	if stats := eng.Stats(); cfg.Kind == VLLM {
+		b = newVLLM(cfg, stats)
+	} else {
+		b = newSGLang(cfg, stats)
+	}
+	return &Server{cfg: cfg, driver: newDriver(cfg.Now, eng, b), web: newWeb(cfg.Kind), created: start.Unix()}
 }
 
 // Close stops the engine's clock: answers in progress end with an error, later requests are refused. To let answers end in
@@ -79,7 +97,8 @@ func (s *Server) Close() { s.driver.close() }
 // Stats is what the engine has counted since it began.
 func (s *Server) Stats() engine.Stats { return s.driver.stats() }
 
-// Handler serves chat completions, streamed or whole, and the small endpoints that clients ask before and between runs.
+// Handler serves chat completions, streamed or whole, the metrics of the server that is imitated, and the small endpoints that
+// clients ask before and between runs.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/chat/completions", s.chat)
@@ -92,8 +111,9 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("GET /flush_cache", s.flushCache)
 	mux.HandleFunc("POST /flush_cache", s.flushCache)
 	mux.HandleFunc("POST /reset_prefix_cache", s.flushCache) // vLLM's name
+	mux.Handle("GET /metrics", s.metrics())
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Server", "kneemock/"+s.cfg.Version)
-		mux.ServeHTTP(w, r)
+		s.web.serve(mux, w, r, s.cfg.Now)
 	})
 }

@@ -200,7 +200,8 @@ func TestInfo(t *testing.T) {
 			{"POST", "/tokenize", `{"messages":[{"role":"user","content":"a b"}]}`, 200, tokenized(promptTokens([]wire.Message{user("a b")}))},
 			{"POST", "/tokenize", `[]`, 400, ""},
 			{"GET", "/v1/chat/completions", nil, 405, "Method Not Allowed\n"},
-			{"GET", "/metrics", nil, 404, "404 page not found\n"},
+			{"GET", "/metrics", nil, 200, ""},
+			{"GET", "/nothing", nil, 404, "404 page not found\n"},
 		}
 		for _, test := range tests {
 			status, got := c.do(test.method, test.path, test.body)
