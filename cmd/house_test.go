@@ -6,14 +6,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -220,6 +224,102 @@ func TestMemory(t *testing.T) {
 	}
 	if peak >= 150 {
 		t.Errorf("kneeload took %d MB at its peak, want under 150", peak)
+	}
+}
+
+// Two thousand calls of 18,000 tokens whose requests are all sent and whose answers are all to come take less than 250 MB of
+// kneeload.
+func TestMemoryOfManyCalls(t *testing.T) {
+	if testing.Short() {
+		t.Skip("sends 2,000 long calls for half a minute: left out with -short")
+	}
+	if runtime.GOOS != "linux" {
+		t.Skip("reads the peak resident size as Linux reports it")
+	}
+	const calls = 2000
+	bin, dir := build(t), t.TempDir()
+	s := holder{release: make(chan struct{}), least: calls}
+	server := httptest.NewServer(&s)
+	defer server.Close()
+	c := command(t, bin, dir, "kneeload", "sweep", "--base-url", server.URL, "--model", "m", "--rates", "200", "--no-extend", "--label", "m", "--turns", "2",
+		"--gap", "1s", "--warmup", "8s", "--step-duration", "4s", "--min-turns", "1", "--output-tokens", "20", "--drain", "60s", "--ttft-timeout", "60s",
+		"--max-concurrent-calls", "4000")
+	out, err := c.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	log, err := measurement.OpenLog(filepath.Join(dir, "results", "m.turns.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.Close() // what s holds is settled
+	failed := 0
+	for _, turn := range log.Turns {
+		if turn.Outcome != measurement.OK {
+			failed++
+		}
+	}
+	peak := c.ProcessState.SysUsage().(*syscall.Rusage).Maxrss >> 10 // MB
+	t.Logf("%d requests of %d words held at once, %d turns in all, %d failed, peak %d MB", min(s.held, calls), s.words, len(log.Turns), failed, peak)
+	if s.held < calls || s.words < 17_500 || failed > 0 {
+		t.Errorf("%d requests of %d words at once, %d failed turns, want %d of 18,000 and none", min(s.held, calls), s.words, failed, calls)
+	}
+	if peak >= 250 {
+		t.Errorf("kneeload took %d MB at its peak, want under 250", peak)
+	}
+}
+
+// holder is a server of one token a word that keeps the answers to long prompts back until it has read so many, then sends all
+// of them slowly.
+type holder struct {
+	release chan struct{}
+	least   int
+
+	mu    sync.Mutex
+	held  int // have come
+	words int // of the shortest of them
+}
+
+func (h *holder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodGet {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"data":[{"id":"m"}]}`)
+		return
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return
+	}
+	words, tokens := bytes.Count(body, []byte(" ")), 20
+	if bytes.Contains(body, []byte(`"max_tokens":1,`)) {
+		tokens = 1 // asks only how long its prompt is
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	if tokens > 1 {
+		h.hold(r.Context(), words)
+	}
+	for range tokens {
+		fmt.Fprint(w, `data: {"choices":[{"index":0,"delta":{"content":"word "}}]}`+"\n\n")
+		w.(http.Flusher).Flush()
+		time.Sleep(50 * time.Millisecond)
+	}
+	fmt.Fprint(w, `data: {"choices":[{"index":0,"delta":{},"finish_reason":"length"}]}`+"\n\n")
+	fmt.Fprintf(w, `data: {"choices":[],"usage":{"prompt_tokens":%d,"completion_tokens":%d}}`+"\n\ndata: [DONE]\n\n", words, tokens)
+}
+
+// hold waits until enough requests have come.
+func (h *holder) hold(ctx context.Context, words int) {
+	h.mu.Lock()
+	if h.held == 0 || words < h.words {
+		h.words = words
+	}
+	if h.held++; h.held == h.least {
+		close(h.release)
+	}
+	h.mu.Unlock()
+	select {
+	case <-h.release:
+	case <-ctx.Done():
 	}
 }
 

@@ -89,6 +89,14 @@ func csvColumns() []csvColumn {
 			return ""
 		}
 	}
+	engine := func(f func(*EngineResult) *float64) func(*StepResult) string {
+		return num(func(s *StepResult) *float64 {
+			if s.Engine == nil {
+				return nil
+			}
+			return f(s.Engine)
+		})
+	}
 	n := func(f func(*StepResult) int) func(*StepResult) string {
 		return func(s *StepResult) string { return strconv.Itoa(f(s)) }
 	}
@@ -144,6 +152,22 @@ func csvColumns() []csvColumn {
 		}},
 		{"verdict", func(s *StepResult) string { return string(s.Verdict) }},
 		{"flags", func(s *StepResult) string { return strings.Join(s.Flags, " ") }},
+		{"engine_running_mean", engine(func(e *EngineResult) *float64 { return e.RunningMean })},
+		{"engine_queued_mean", engine(func(e *EngineResult) *float64 { return e.QueuedMean })},
+		{"engine_queued_max", engine(func(e *EngineResult) *float64 { return e.QueuedMax })},
+		{"engine_kv_usage_mean", engine(func(e *EngineResult) *float64 { return e.KVUsageMean })},
+		{"engine_kv_cached_tokens_mean", engine(func(e *EngineResult) *float64 { return e.KVCached })},
+		{"engine_kv_free_tokens_mean", engine(func(e *EngineResult) *float64 { return e.KVFree })},
+		{"engine_evicted_tok_s", engine(func(e *EngineResult) *float64 { return e.EvictedRate })},
+		{"engine_retractions", engine(func(e *EngineResult) *float64 { return e.Retractions })},
+		{"engine_cache_hit_rate", engine(func(e *EngineResult) *float64 { return e.CacheHitRate })},
+		{"engine_ttft_mean_ms", engine(func(e *EngineResult) *float64 { return e.TTFTMean })},
+		{"engine_ttft_client_minus_ms", engine(func(e *EngineResult) *float64 { return e.TTFTClientMinus })},
+		{"engine_itl_mean_ms", engine(func(e *EngineResult) *float64 { return e.ITLMean })},
+		{"engine_queue_mean_ms", engine(func(e *EngineResult) *float64 { return e.QueueMean })},
+		{"gpu_utilization_mean", engine(func(e *EngineResult) *float64 { return e.GPUUtil })},
+		{"gpu_tensor_active_mean", engine(func(e *EngineResult) *float64 { return e.GPUTensor })},
+		{"gpu_power_watts_mean", engine(func(e *EngineResult) *float64 { return e.GPUPower })},
 	}
 }
 

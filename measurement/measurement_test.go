@@ -196,6 +196,8 @@ func TestResumedLog(t *testing.T) {
 	w.Turn(Turn{Step: 0, Call: 1, Outcome: OK, End: 3})
 	step(1, false)
 	w.Turn(Turn{Step: 1, Call: 2, Outcome: OK, End: 9})
+	w.Sample(EngineSample{At: 2, Step: 0, Values: map[string]float64{"a": 1}})
+	w.Sample(EngineSample{At: 8, Step: 1, Values: map[string]float64{"a": 2}})
 	w.Flush()
 	cut, err := ReadLog(bytes.NewReader(buf.Bytes()), "x")
 	if err != nil || len(cut.Complete()) != 1 || cut.End() != 9 {
@@ -204,6 +206,7 @@ func TestResumedLog(t *testing.T) {
 	buf.WriteString(`{"type":"tur` + "\n") // the torn line, closed by whoever goes on
 	w.Resume(Epoch{FromStep: 1, At: 20, Nonce: "2"})
 	w.Turn(Turn{Step: 1, Call: 7, Outcome: OK, End: 30})
+	w.Sample(EngineSample{At: 25, Step: 1, Values: map[string]float64{"a": 3}})
 	step(1, true)
 	w.Flush()
 	log, err := ReadLog(&buf, "x")
@@ -212,6 +215,9 @@ func TestResumedLog(t *testing.T) {
 	}
 	if len(log.Turns) != 2 || log.Turns[1].Call != 7 || len(log.Complete()) != 2 {
 		t.Errorf("turns %+v: want those of step 0 and of the second step 1", log.Turns)
+	}
+	if len(log.Samples) != 2 || log.Samples[0].At != 2 || log.Samples[1].At != 25 {
+		t.Errorf("samples %+v: want those of step 0 and of the second step 1", log.Samples)
 	}
 }
 

@@ -86,6 +86,51 @@ type StepResult struct {
 	ByTurn     []TurnResult      `json:"by_turn"`
 	Verdict    Verdict           `json:"verdict"`
 	Flags      []string          `json:"flags"`
+	Engine     *EngineResult     `json:"engine,omitempty"` // absent when nothing was told of the engine or its GPUs
+}
+
+// EngineResult is what the other side said of itself over a step's window. Gauges are means (or the most, or the least) of the
+// samples in the window. What is counted since the server began is the difference between the last sample before the window and the
+// first behind it, so it covers up to one interval of scraping more at each end; rates are by the time between those two.
+type EngineResult struct {
+	Samples     int      `json:"samples"`     // of the engine, in the window
+	GPUSamples  int      `json:"gpu_samples"` // of its GPUs
+	RunningMean *float64 `json:"running_mean"`
+	QueuedMean  *float64 `json:"queued_mean"`
+	QueuedMax   *float64 `json:"queued_max"`
+	KVUsageMean *float64 `json:"kv_usage_mean"` // 0..1: of the pool, in use by running requests
+	KVUsageMax  *float64 `json:"kv_usage_max"`
+	KVPool      *float64 `json:"kv_pool_tokens"`
+	KVUsed      *float64 `json:"kv_used_tokens_mean"`
+	KVCached    *float64 `json:"kv_cached_tokens_mean"` // evictable
+	KVFree      *float64 `json:"kv_free_tokens_mean"`
+	KVFreeMin   *float64 `json:"kv_free_tokens_min"`
+
+	EvictedRate  *float64 `json:"evicted_tok_s"`
+	Retractions  *float64 `json:"retractions"`    // how many there were
+	CacheHitRate *float64 `json:"cache_hit_rate"` // cached/prompt tokens of all requests, first turns included
+	PrefillBusy  *float64 `json:"prefill_busy"`   // 0..1, of the time
+	DecodeBusy   *float64 `json:"decode_busy"`
+
+	// TTFTClientMinus is the mean of ttft_sent, over the turns whose first token came between the same two samples, less the server's
+	// own mean: what network, HTTP and a gateway add. First turns are in it, since the server counts them too. It is a difference
+	// of means, over the same requests but for those at the edges; no percentile of one side may be taken from one of the other.
+	// Absent when the server counted more than a tenth more or fewer requests than this side saw first tokens: then others use it
+	// too, or the log is not all there was.
+	TTFTMean        *float64 `json:"ttft_mean_ms"`
+	TTFTRequests    *float64 `json:"ttft_requests"` // that the server's mean covers
+	TTFTClientMinus *float64 `json:"ttft_client_minus_ms"`
+	ITLMean         *float64 `json:"itl_mean_ms"`
+	QueueMean       *float64 `json:"queue_mean_ms"` // from arrival to admission
+
+	GPUs        *float64 `json:"gpus"`
+	GPUUtil     *float64 `json:"gpu_utilization_mean"` // 0..1, and so the next two
+	GPUTensor   *float64 `json:"gpu_tensor_active_mean"`
+	GPUDRAM     *float64 `json:"gpu_dram_active_mean"`
+	GPUMemory   *float64 `json:"gpu_memory_used_bytes_mean"` // of all GPUs, and so the next
+	GPUPower    *float64 `json:"gpu_power_watts_mean"`       // from their energy counters where they have them
+	GPUClock    *float64 `json:"gpu_sm_clock_hertz_mean"`
+	GPUTempMost *float64 `json:"gpu_temperature_celsius_max"`
 }
 
 // ObjectiveResult is one objective and what was measured for it.

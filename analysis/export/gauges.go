@@ -155,6 +155,12 @@ func (e *exporter) figures() {
 		}
 	}
 	type put = func(v *float64, scale float64, labels ...string)
+	each(names.StepWindowEnd, "When its window ended.", func(s *step, _ *measurement.StepResult, put put) {
+		if s.WindowEnd >= 0 {
+			at := unix(s.WindowEnd)
+			put(&at, 1)
+		}
+	})
 	simple := func(name, help string, scale float64, value func(r *measurement.StepResult) *float64) {
 		each(name, help, func(_ *step, r *measurement.StepResult, put put) { put(value(r), scale) })
 	}

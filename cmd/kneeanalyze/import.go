@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"kneefinder/analysis/importer"
 	"kneefinder/cmd/internal/cli"
@@ -68,4 +70,31 @@ func foreignFiles(paths []string) ([]importer.File, error) {
 		out = append(out, importer.File{Name: path, Data: data})
 	}
 	return out, errors.Join(errs...)
+}
+
+// server is the flags that name a Prometheus server and what of it to read.
+type server struct {
+	Prometheus string `placeholder:"URL" help:"Read a Prometheus server instead of files: the runs of kneeload that it scraped, or else the TTFT histograms of SGLang or vLLM."`
+	From       string `placeholder:"TIME" help:"With --prometheus: from when on, as 2026-01-31T12:00:00Z."`
+	To         string `placeholder:"TIME" help:"With --prometheus: until when."`
+	Label      string `placeholder:"NAME" help:"With --prometheus: of one run only, or of one model of an engine."`
+}
+
+// curves reads the server.
+func (s *server) curves(ctx context.Context, slo []measurement.Objective) ([]measurement.Results, error) {
+	var from, to time.Time
+	for _, f := range []struct {
+		flag, text string
+		at         *time.Time
+	}{{"--from", s.From, &from}, {"--to", s.To, &to}} {
+		var err error
+		if *f.at, err = time.Parse(time.RFC3339, f.text); err != nil {
+			return nil, cli.Usage("%s %q is no time such as 2026-01-31T12:00:00Z; --prometheus wants both ends of the time to read", f.flag, f.text)
+		}
+	}
+	if !to.After(from) {
+		return nil, cli.Usage("--to %s is not after --from %s", s.To, s.From)
+	}
+	client := &http.Client{Timeout: 2 * time.Minute}
+	return importer.Server{URL: s.Prometheus, From: from, To: to, Label: s.Label, Do: client.Do}.Curves(ctx, slo)
 }

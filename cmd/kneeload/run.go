@@ -94,9 +94,11 @@ func (s *steady) load(ctx context.Context, std cli.Streams, to *connected, dial 
 	}
 	looking, stop := context.WithCancel(ctx)
 	defer stop()
-	if err := shows.look(looking, to, func(measurement.EngineSample) {}); err != nil {
+	wait, err := shows.look(looking, to, func(measurement.EngineSample) {})
+	if err != nil {
 		return err
 	}
+	defer func() { stop(); wait() }()
 	hups := make(chan os.Signal, 1)
 	signal.Notify(hups, syscall.SIGHUP)
 	defer signal.Stop(hups)
@@ -118,7 +120,7 @@ func (s *steady) load(ctx context.Context, std cli.Streams, to *connected, dial 
 	}
 	fmt.Fprintln(std.Err, "; Ctrl-C ends it")
 	shows.setState("running")
-	_, err := generator.RunStep(ctx, to.clock, to.to, shows, g, 0, s.Rate)
+	_, err = generator.RunStep(ctx, to.clock, to.to, shows, g, 0, s.Rate)
 	to.clock.Wait()
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil && s.Duration == 0 {
 		return nil

@@ -145,7 +145,7 @@ func (s *sweep) run(ctx context.Context, std cli.Streams, c measurement.Config) 
 	}
 	run := cli.Sweep{Flags: &s.Workload, Generator: gen, Endpoint: to.to, Clock: begun.clock, Files: begun.files, Log: begun.log, RawITL: s.RawITL,
 		Progress: cli.NewProgress(std.Err), Header: header, Past: begun.past, Epoch: begun.epoch, Watch: shows,
-		Look: func(ctx context.Context, tell func(measurement.EngineSample)) error {
+		Look: func(ctx context.Context, tell func(measurement.EngineSample)) (func(), error) {
 			return shows.look(ctx, to, tell)
 		}}
 	shows.setRun(header)

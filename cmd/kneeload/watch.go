@@ -205,11 +205,14 @@ func (d *watched) StepResult(r measurement.StepResult) {
 	if e := r.Engine; e != nil && e.TTFTMean != nil && e.TTFTClientMinus != nil {
 		d.metrics.ServerTTFT(r.Step, *e.TTFTMean/1e3, *e.TTFTClientMinus/1e3)
 	}
+	if e := r.Engine; e != nil && e.TTFTMean != nil && e.TTFTClientMinus != nil {
+		d.metrics.ServerTTFT(r.Step, *e.TTFTMean/1e3, *e.TTFTClientMinus/1e3)
+	}
 	d.page.StepResult(r)
 }
 
-// look reads the engine's metrics and the GPUs' until ctx ends, and tells of each sample.
-func (d *watched) look(ctx context.Context, to *connected, tell func(measurement.EngineSample)) error {
+// look reads the engine's metrics and the GPUs' until ctx ends, and tells of each sample; wait returns when it has ended.
+func (d *watched) look(ctx context.Context, to *connected, tell func(measurement.EngineSample)) (wait func(), err error) {
 	base := strings.TrimRight(to.engine.BaseURL, "/")
 	header := http.Header{}
 	u := d.flags.EngineMetrics
@@ -221,12 +224,12 @@ func (d *watched) look(ctx context.Context, to *connected, tell func(measurement
 		u = ""
 	case "auto":
 		u = base + "/metrics"
-		if !scrape.Answers(ctx, u, header) {
+		if !scrape.Answers(ctx, u, header, to.insecure) {
 			u = ""
 		}
 	}
 	if u == "" && len(d.flags.GPUMetrics) == 0 {
-		return nil
+		return func() {}, nil
 	}
 	s, err := scrape.New(scrape.Config{Clock: d.clk, Engine: u, GPUs: d.flags.GPUMetrics, Header: header, InsecureTLS: to.insecure, Interval: time.Duration(d.flags.ScrapeEvery), Log: d.log,
 		Count: d.metrics.CountScrape, Tell: func(x measurement.EngineSample) {
@@ -237,10 +240,11 @@ func (d *watched) look(ctx context.Context, to *connected, tell func(measurement
 			tell(x)
 		}})
 	if err != nil {
-		return cli.Usage("%w", err)
+		return nil, cli.Usage("%w", err)
 	}
-	d.work.Go(func() { s.Run(ctx) })
-	return nil
+	var work sync.WaitGroup
+	work.Go(func() { s.Run(ctx) })
+	return work.Wait, nil
 }
 
 // flushWithin is how long the last spans and metrics may take to be sent.

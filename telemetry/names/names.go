@@ -11,7 +11,7 @@ const (
 	Step      = "step"       // its number, from 0
 	TurnClass = "turn_class" // one of the classes below
 	Outcome   = "outcome"    // "ok", or one of the closed set of failures
-	Quantile  = "quantile"   // "0.5", "0.95", "0.99"
+	Quantile  = "q"          // "0.5", "0.95", "0.99"; lint keeps "quantile" for summaries
 	Metric    = "metric"     // of an objective: "ttft" or "itl"
 	Verdict   = "verdict"    // "pass", "fail", "undecided"
 	Flag      = "flag"       // a step's flag, such as "client_limited"
@@ -43,6 +43,8 @@ const (
 	Calls    = "kneeload_calls_in_flight_sampled" // {label, step}: calls in progress, sampled once a second
 	NativeT  = "kneeload_ttft_native_seconds"     // as TTFT, as a native histogram, when asked for
 	NativeI  = "kneeload_itl_native_seconds"      // as ITL, the same
+	NativeP  = "kneeload_cached_prompt_tokens_native"
+	NativeC  = "kneeload_calls_in_flight_sampled_native" // {label, step}
 )
 
 // Counters.
@@ -68,13 +70,13 @@ const (
 	CurrentStep   = "kneeload_current_step"
 	CallsInFlight = "kneeload_calls_in_flight"
 	TurnsInFlight = "kneeload_turns_in_flight"
-	WindowTTFT    = "kneeload_window_ttft_seconds"    // {label, quantile}: exact, of turns 2.. that ended in the rolling window
-	WindowITL     = "kneeload_window_itl_seconds"     // {label, quantile}
+	WindowTTFT    = "kneeload_window_ttft_seconds"    // {label, q}: exact, of turns 2.. that ended in the rolling window
+	WindowITL     = "kneeload_window_itl_seconds"     // {label, q}
 	WindowHit     = "kneeload_window_cache_hit_ratio" // {label}
 	WindowErrors  = "kneeload_window_error_ratio"     // {label}
 	WindowTurns   = "kneeload_window_turns"           // {label}: turns 2.. in it
 	WindowSeconds = "kneeload_window_seconds"         // {label}: how long it is
-	SLO           = "kneeload_slo_seconds"            // {label, metric, quantile}: the limit
+	SLO           = "kneeload_slo_seconds"            // {label, metric, q}: the limit
 	RunInfo       = "kneeload_run_info"               // {label, tool, model, engine, engine_version, gpu, fidelity, arrivals}: 1
 	RunState      = "kneeload_run_state"              // {label, state}: 1 for the state the run is in, 0 for the others
 	BuildInfo     = "kneeload_build_info"             // {version, revision, goversion, ...}: 1
@@ -85,14 +87,15 @@ const (
 	StepRate        = "kneeload_step_rate_calls_per_second"   // λ asked; known as soon as the step begins
 	StepStart       = "kneeload_step_start_timestamp_seconds" // of wall time; known as soon as the step begins
 	StepWindowStart = "kneeload_step_window_start_timestamp_seconds"
-	StepEnd         = "kneeload_step_end_timestamp_seconds"
+	StepWindowEnd   = "kneeload_step_window_end_timestamp_seconds"
+	StepEnd         = "kneeload_step_end_timestamp_seconds" // its drain ended
 	StepArrived     = "kneeload_step_arrived_calls_per_second"
-	StepTTFT        = "kneeload_step_ttft_seconds"         // {label, step, quantile}
+	StepTTFT        = "kneeload_step_ttft_seconds"         // {label, step, q}
 	StepTTFTLow     = "kneeload_step_ttft_p95_low_seconds" // ends of its 95 % interval, where bounded
 	StepTTFTHigh    = "kneeload_step_ttft_p95_high_seconds"
-	StepTTFTSent    = "kneeload_step_ttft_sent_seconds" // {label, step, quantile}
-	StepITL         = "kneeload_step_itl_seconds"       // {label, step, quantile}
-	StepTPOT        = "kneeload_step_tpot_seconds"      // {label, step, quantile}
+	StepTTFTSent    = "kneeload_step_ttft_sent_seconds" // {label, step, q}
+	StepITL         = "kneeload_step_itl_seconds"       // {label, step, q}
+	StepTPOT        = "kneeload_step_tpot_seconds"      // {label, step, q}
 	StepHit         = "kneeload_step_cache_hit_ratio"
 	StepErrors      = "kneeload_step_error_ratio"
 	StepTurns       = "kneeload_step_measured_turns"

@@ -27,8 +27,9 @@ type Sweep struct {
 	Progress  *Progress
 	Sample    func(measurement.Step) []measurement.EngineSample // of each step, when it has ended; nil for none
 
-	Watch Watcher                                                              // is told what happens; nil for nobody
-	Look  func(ctx context.Context, tell func(measurement.EngineSample)) error // reads the other side's metrics, in the background, until ctx ends; nil for none
+	Watch Watcher // is told what happens; nil for nobody
+	// Look reads the other side's metrics, in the background, until ctx ends, and then wait returns; nil for none.
+	Look func(ctx context.Context, tell func(measurement.EngineSample)) (wait func(), err error)
 
 	Past  measurement.Log    // what was measured before, if this goes on with a run
 	Epoch *measurement.Epoch // how it goes on; nil for a new run
@@ -70,13 +71,17 @@ func (s *Sweep) Run(ctx context.Context) (measurement.Results, error) {
 	}
 	looking, stop := context.WithCancel(ctx)
 	defer stop()
+	ended := func() {}
 	if s.Look != nil {
-		if err := s.Look(looking, keep.look); err != nil {
+		wait, err := s.Look(looking, keep.look)
+		if err != nil {
 			return measurement.Results{}, err
 		}
+		ended = wait
 	}
 	err := generator.Sweep(ctx, s.Clock, s.Endpoint, tell, s.Generator, done, s.plan(keep))
 	stop()
+	ended()
 	s.Progress.end()
 	log.Flush()
 	if logErr := log.Err(); logErr != nil {
