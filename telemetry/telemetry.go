@@ -17,7 +17,9 @@ import (
 	"math"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -159,10 +161,19 @@ func New(ctx context.Context, cfg Config) (*Telemetry, error) {
 	return t, nil
 }
 
-// complaints are what promhttp has to say of a scrape that went wrong.
+// complaints are what promhttp has to say of a scrape that went wrong. It says so for every family that it can no longer send to
+// a reader who has gone: that is the reader's affair.
 type complaints struct{ log *slog.Logger }
 
-func (c complaints) Println(v ...any) { c.log.Warn("metrics: " + fmt.Sprint(v...)) }
+func (c complaints) Println(v ...any) {
+	level := slog.LevelWarn
+	for _, x := range v {
+		if err, ok := x.(error); ok && (errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)) {
+			level = slog.LevelDebug
+		}
+	}
+	c.log.Log(context.Background(), level, "metrics: "+strings.TrimSpace(fmt.Sprintln(v...)))
+}
 
 // tick does once a second, of wall time, what nobody tells telemetry to do.
 func (t *Telemetry) tick(ctx context.Context) {

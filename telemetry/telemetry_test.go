@@ -2,11 +2,16 @@ package telemetry
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -157,3 +162,17 @@ type nowhere struct {
 func (w *nowhere) Header() http.Header         { return w.header }
 func (w *nowhere) WriteHeader(int)             {}
 func (w *nowhere) Write(b []byte) (int, error) { w.n += len(b); return len(b), nil }
+
+// A reader that leaves in the middle of a page is no reason to warn.
+func TestReaderGone(t *testing.T) {
+	var b strings.Builder
+	c := complaints{slog.New(slog.NewTextHandler(&b, nil))}
+	c.Println("error encoding and sending metric family:", &net.OpError{Op: "write", Err: os.NewSyscallError("write", syscall.EPIPE)})
+	if b.Len() > 0 {
+		t.Errorf("a reader that has gone: %s", b.String())
+	}
+	c.Println("error gathering metrics:", errors.New("twice"))
+	if !strings.Contains(b.String(), "gathering metrics: twice") {
+		t.Errorf("got %q", b.String())
+	}
+}

@@ -1,0 +1,99 @@
+package web
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"time"
+)
+
+// paths are the pages. A method that a page does not know is a 405.
+func (s *Server) paths() http.Handler {
+	mux := http.NewServeMux()
+	if s.cfg.Page != nil {
+		mux.Handle("GET /{$}", s.cfg.Page)
+		mux.Handle("GET /events", s.stream(s.cfg.Page))
+	}
+	if s.cfg.Metrics != nil {
+		mux.Handle("GET "+s.cfg.MetricsPath, s.counted(s.cfg.Metrics))
+	}
+	mux.HandleFunc("GET /-/healthy", func(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, "healthy") })
+	mux.HandleFunc("GET /-/ready", func(w http.ResponseWriter, _ *http.Request) {
+		if s.cfg.Ready != nil && !s.cfg.Ready() {
+			say(w, http.StatusServiceUnavailable, "not ready yet")
+			return
+		}
+		say(w, http.StatusOK, "ready")
+	})
+	if s.cfg.Reload != nil {
+		reload := http.NewCrossOriginProtection().Handler(http.HandlerFunc(s.reload)) // no page of another site may ask for it
+		mux.Handle("POST /-/reload", reload)
+		mux.Handle("PUT /-/reload", reload)
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		mux.ServeHTTP(w, r)
+	})
+}
+
+func say(w http.ResponseWriter, status int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, text+"\n") // who has gone needs no answer
+}
+
+func (s *Server) reload(w http.ResponseWriter, _ *http.Request) {
+	s.reloading.Lock()
+	defer s.reloading.Unlock()
+	if err := s.cfg.Reload(); err != nil {
+		s.cfg.Log.Warn("reload", "err", err)
+		say(w, http.StatusInternalServerError, "not reloaded: "+err.Error())
+		return
+	}
+	s.cfg.Log.Info("reloaded")
+	say(w, http.StatusOK, "reloaded")
+}
+
+// stream lets an answer take as long as it likes, until the server ends.
+func (s *Server) stream(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		defer context.AfterFunc(s.closing, cancel)()
+		rc := http.NewResponseController(w)
+		_ = rc.SetReadDeadline(time.Time{}) // a writer without deadlines has none to lift
+		_ = rc.SetWriteDeadline(time.Time{})
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+// counted tells Linger of scrapes that were answered.
+func (s *Server) counted(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		lingering := s.lingering.Load()
+		seen := &status{ResponseWriter: w, code: http.StatusOK}
+		next.ServeHTTP(seen, r)
+		if !lingering || r.Method != http.MethodGet || seen.code != http.StatusOK || r.Context().Err() != nil {
+			return
+		}
+		select {
+		case s.scraped <- struct{}{}:
+		default: // enough
+		}
+	})
+}
+
+// status remembers the status of an answer.
+type status struct {
+	http.ResponseWriter
+	code int
+}
+
+func (s *status) WriteHeader(code int) {
+	s.code = code
+	s.ResponseWriter.WriteHeader(code)
+}
+
+// Unwrap is for http.ResponseController.
+func (s *status) Unwrap() http.ResponseWriter { return s.ResponseWriter }
