@@ -205,9 +205,6 @@ func (d *watched) StepResult(r measurement.StepResult) {
 	if e := r.Engine; e != nil && e.TTFTMean != nil && e.TTFTClientMinus != nil {
 		d.metrics.ServerTTFT(r.Step, *e.TTFTMean/1e3, *e.TTFTClientMinus/1e3)
 	}
-	if e := r.Engine; e != nil && e.TTFTMean != nil && e.TTFTClientMinus != nil {
-		d.metrics.ServerTTFT(r.Step, *e.TTFTMean/1e3, *e.TTFTClientMinus/1e3)
-	}
 	d.page.StepResult(r)
 }
 
