@@ -178,15 +178,12 @@ type scrape struct {
 func (t *Telemetry) CountScrape(source string, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	k := scrape{source, ok}
-	if t.scrapes[k] == nil {
-		outcome := "failed"
-		if ok {
-			outcome = "ok"
+	for outcome, k := range map[string]scrape{"ok": {source, true}, "failed": {source, false}} {
+		if t.scrapes[k] == nil { // both begin at 0: no increase is seen of a counter that is born at 1
+			t.scrapes[k] = &count{attrs: t.attrs(names.Source, source, names.Outcome, outcome)}
 		}
-		t.scrapes[k] = &count{attrs: t.attrs(names.Source, source, names.Outcome, outcome)}
 	}
-	t.scrapes[k].n++
+	t.scrapes[scrape{source, ok}].n++
 }
 
 // customLabels is what a server that takes them puts on its own metrics.

@@ -84,7 +84,9 @@ func TestEventsHoldWhatChanges(t *testing.T) {
 	p.tick = 5 * time.Millisecond
 	s := httptest.NewServer(p)
 	defer s.Close()
-	next, end := stream(t, t.Context(), s.URL)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	next, end := stream(t, ctx, s.URL)
 	defer end()
 	first := next()
 	for _, id := range append(fragments[:], "title") {

@@ -61,9 +61,7 @@ func (s *Server) stream(next http.Handler) http.Handler {
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
 		defer context.AfterFunc(s.closing, cancel)()
-		rc := http.NewResponseController(w)
-		_ = rc.SetReadDeadline(time.Time{}) // a writer without deadlines has none to lift
-		_ = rc.SetWriteDeadline(time.Time{})
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // a writer without deadlines has none to lift
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }
