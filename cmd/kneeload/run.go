@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 	"time"
 
+	"kneefinder/analysis"
 	"kneefinder/clock"
 	"kneefinder/cmd/internal/cli"
 	"kneefinder/generator"
@@ -74,14 +76,15 @@ func (s *steady) Run(ctx context.Context, std cli.Streams) error {
 		return err
 	}
 	defer to.client.Close()
-	shows.setRun(measurement.Header{Label: s.Label, Tool: "kneeload " + cli.Version, Config: c, Engine: to.engine, Seed: s.Seed,
-		Nonce: fmt.Sprintf("%016x", to.nonce), Started: clk.Started().UTC().Format(time.RFC3339Nano)})
-	err = s.load(ctx, std, to, dial, shows)
+	header := measurement.Header{Label: s.Label, Tool: "kneeload " + cli.Version, Config: c, Engine: to.engine, Seed: s.Seed,
+		Nonce: fmt.Sprintf("%016x", to.nonce), Started: clk.Started().UTC().Format(time.RFC3339Nano)}
+	shows.setRun(header)
+	err = s.load(ctx, std, to, header, dial, shows)
 	return err
 }
 
 // load sends the load until it is over or ctx ends, which is no failure when the load had no end of its own.
-func (s *steady) load(ctx context.Context, std cli.Streams, to *connected, dial *generator.Dial, shows *watched) error {
+func (s *steady) load(ctx context.Context, std cli.Streams, to *connected, header measurement.Header, dial *generator.Dial, shows *watched) error {
 	g := to.gen
 	g.Dial, g.Warmup, g.MinTurns, g.GiveUp = dial, 0, 0, int(^uint(0)>>1)
 	g.StepDuration = time.Duration(s.Duration)
@@ -120,12 +123,43 @@ func (s *steady) load(ctx context.Context, std cli.Streams, to *connected, dial 
 	}
 	fmt.Fprintln(std.Err, "; Ctrl-C ends it")
 	shows.setState("running")
-	_, err = generator.RunStep(ctx, to.clock, to.to, shows, g, 0, s.Rate)
+	kept := &keeper{of: shows}
+	var tell generator.Observer = shows
+	if s.Duration > 0 { // a load without an end keeps nothing
+		tell = kept
+	}
+	step, err := generator.RunStep(ctx, to.clock, to.to, tell, g, 0, s.Rate)
 	to.clock.Wait()
+	if s.Duration > 0 && (err == nil || ctx.Err() != nil) {
+		step.Rate = dial.Rate()
+		r := analysis.AnalyzeStep(header.Config, step, kept.turns, nil)
+		analysis.Summary(std.Out, analysis.SoFar(header, []measurement.StepResult{r}))
+	}
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil && s.Duration == 0 {
 		return nil
 	}
 	return err
+}
+
+// keeper keeps the turns of a load that has an end.
+type keeper struct {
+	of *watched
+
+	mu    sync.Mutex
+	turns []measurement.Turn
+}
+
+func (k *keeper) StepBegin(s measurement.Step) { k.of.StepBegin(s) }
+func (k *keeper) StepEnd(s measurement.Step)   { k.of.StepEnd(s) }
+func (k *keeper) InFlight(at time.Duration, calls, turns int) {
+	k.of.InFlight(at, calls, turns)
+}
+
+func (k *keeper) Turn(t measurement.Turn) {
+	k.of.Turn(t)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.turns = append(k.turns, t)
 }
 
 // reload reads the rate from the configuration file again.
