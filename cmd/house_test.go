@@ -130,7 +130,11 @@ func TestReadmeCommands(t *testing.T) {
 		if err := c.Run(); err != nil {
 			t.Errorf("%s: %v\n%s%s", line, err, out.String(), errs.String())
 		}
-		if out.Len() == 0 {
+		if file := words[len(words)-1]; words[len(words)-2] == "-o" {
+			if info, err := os.Stat(filepath.Join(dir, file)); err != nil || info.Size() == 0 {
+				t.Errorf("%s: wrote nothing: %v", line, err)
+			}
+		} else if out.Len() == 0 {
 			t.Errorf("%s: prints nothing", line)
 		}
 		seen[words[0]+" "+args[0]] = true
@@ -139,7 +143,7 @@ func TestReadmeCommands(t *testing.T) {
 			demoHolds(t, dir, time.Since(begun))
 		}
 	}
-	for _, want := range []string{"kneeload demo", "kneeload validate", "kneeload sweep", "kneesim simulate", "kneeanalyze knee", "kneeanalyze compare"} {
+	for _, want := range []string{"kneeload demo", "kneeload validate", "kneeload sweep", "kneeload run", "kneeanalyze export", "kneesim simulate", "kneeanalyze knee", "kneeanalyze compare"} {
 		if !seen[want] {
 			t.Errorf("the README does not show %s", want)
 		}
