@@ -76,7 +76,8 @@ func engineOf(step measurement.Step, turns []measurement.Turn, samples []measure
 	r.GPUDRAM, r.GPUMemory = mean(w.gauge(measurement.SampleGPUDRAM)), mean(w.gauge(measurement.SampleGPUMemory))
 	r.GPUClock, r.GPUTempMost = mean(w.gauge(measurement.SampleGPUClock)), most(w.gauge(measurement.SampleGPUTemp))
 	joules := w.counted(w.gpus, measurement.SampleGPUEnergy)
-	if r.GPUPower = figure(joules.by[0] / joules.seconds()); r.GPUPower == nil {
+	r.GPUPower = figure(joules.by[0] / joules.seconds())
+	if r.GPUPower == nil || *r.GPUPower == 0 { // no GPU draws nothing: the counter stands still
 		r.GPUPower = mean(w.gauge(measurement.SampleGPUPower))
 	}
 	return &r, slices.Sorted(maps.Keys(w.back))

@@ -116,10 +116,12 @@ func (t *Telemetry) runFigures(r *measurement.Results) (fs []figure) {
 		name string
 		measurement.Knee
 	}{{"slo", r.Knees.SLO}, {"curvature", r.Knees.Curvature}, {"saturation", r.Knees.Saturation}} {
-		put(names.KneeRate, k.Rate, names.Knee, k.name)
-		put(names.KneeEstimate, k.Estimate, names.Knee, k.name)
-		put(names.KneeLow, k.CI95[0], names.Knee, k.name)
-		put(names.KneeHigh, k.CI95[1], names.Knee, k.name)
+		if k.Status == measurement.Found { // above the range Rate is the highest one tried, which is no knee
+			put(names.KneeRate, k.Rate, names.Knee, k.name)
+			put(names.KneeEstimate, k.Estimate, names.Knee, k.name)
+			put(names.KneeLow, k.CI95[0], names.Knee, k.name)
+			put(names.KneeHigh, k.CI95[1], names.Knee, k.name)
+		}
 		for _, status := range []measurement.KneeStatus{measurement.Found, measurement.AboveRange, measurement.BelowRange, measurement.NoKnee} {
 			is := truth(k.Status == status)
 			put(names.KneeStatus, &is, names.Knee, k.name, names.Status, string(status))
@@ -139,8 +141,10 @@ func (t *Telemetry) runFigures(r *measurement.Results) (fs []figure) {
 		test("dispersion_"+float(a.Dispersion[i].WindowS)+"s", &a.Dispersion[i].Test)
 	}
 	put(names.ArrivalsCV, a.CV)
-	calls, ok := float64(a.Calls), truth(a.Certified)
-	put(names.ArrivalsCalls, &calls)
-	put(names.ArrivalsOK, &ok)
+	if a.Calls > 0 { // while the run goes on nothing has been tested, which is not to fail
+		calls, ok := float64(a.Calls), truth(a.Certified)
+		put(names.ArrivalsCalls, &calls)
+		put(names.ArrivalsOK, &ok)
+	}
 	return fs
 }

@@ -30,6 +30,11 @@ func (e *exporter) gauges() {
 	g := e.r.Engine
 	arrivals := cmp.Or(e.r.Config.Arrivals, "poisson")
 	e.stays(e.steps[0].Start, end, 1, names.RunInfo, "tool", e.r.Tool, "model", g.Model, "engine", g.Kind, "engine_version", g.Version, "gpu", g.GPU, "fidelity", g.Fidelity, "arrivals", arrivals)
+	e.head(names.RunState, "gauge", "1 for the state that the run is in.")
+	for _, state := range []string{"running", "done"} {
+		e.stays(e.steps[0].Start, end, *truth(state == "running"), names.RunState, names.State, state)
+		e.sample(end+time.Second, *truth(state == "done"), names.RunState, names.State, state)
+	}
 	e.knees(end)
 }
 
@@ -227,7 +232,7 @@ func (e *exporter) knees(end time.Duration) {
 	} {
 		e.head(f.name, "gauge", f.help)
 		for _, k := range all {
-			if v := f.value(k.knee); v != nil {
+			if v := f.value(k.knee); v != nil && k.knee.Status == measurement.Found {
 				e.sample(end, *v, f.name, names.Knee, k.name)
 			}
 		}

@@ -31,6 +31,7 @@ func OpenMetrics(w io.Writer, log measurement.Log, r measurement.Results, start 
 	e.histograms()
 	e.counters()
 	e.gauges()
+	e.rolling()
 	fmt.Fprintln(e.w, "# EOF")
 	return e.w.Flush()
 }
@@ -119,7 +120,7 @@ func (e *exporter) head(name, kind, help string) {
 // sample writes one; labels come in pairs.
 func (e *exporter) sample(at time.Duration, value float64, name string, labels ...string) {
 	b := append(e.w.AvailableBuffer(), name...)
-	b = append(b, `{label="`...)
+	b = append(b, `{job="kneeload",instance="backfill",label="`...) // as a scrape would name them: dashboards ask by these
 	b = appendEscaped(b, e.label)
 	for i := 0; i+1 < len(labels); i += 2 {
 		b = append(b, `",`...)

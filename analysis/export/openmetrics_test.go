@@ -106,7 +106,7 @@ func TestOpenMetrics(t *testing.T) {
 				}
 			}
 		}
-		at := fmt.Sprintf(`{label="a \"b\"\\",step="%d"`, n)
+		at := fmt.Sprintf(`{job="kneeload",instance="backfill",label="a \"b\"\\",step="%d"`, n)
 		measured := at + `,turn_class="measured"`
 		for series, want := range map[string]float64{
 			names.TTFT + "_bucket" + measured + `,le="0.33"}`:                within,
@@ -132,7 +132,7 @@ func TestOpenMetrics(t *testing.T) {
 			t.Errorf("%g of %g turns within the limit prove nothing", within, tokens)
 		}
 	}
-	if got := last[names.CallsInFlight+`{label="a \"b\"\\"}`]; got != 0 {
+	if got := last[names.CallsInFlight+`{job="kneeload",instance="backfill",label="a \"b\"\\"}`]; got != 0 {
 		t.Errorf("%g calls in flight at the end", got)
 	}
 

@@ -15,7 +15,7 @@ import (
 type exporting struct {
 	File     string      `arg:"" help:"Turn log (.turns.jsonl)."`
 	Format   string      `enum:"openmetrics,csv,json,hlog" default:"openmetrics" help:"openmetrics: what Prometheus would have scraped; csv, json: the curve; hlog: an HdrHistogram log of the measured turns."`
-	Interval cli.Seconds `default:"5s" help:"Between the samples of openmetrics."`
+	Interval cli.Seconds `default:"1s" help:"Between the samples of openmetrics; that of your scrapes, so that rates over a few of them have data."`
 	StartAt  string      `placeholder:"TIME" help:"Wall time (RFC 3339) of the run's start, for openmetrics; by default the log's own, which a simulated run has not."`
 	Output   string      `short:"o" placeholder:"FILE" help:"Write this file instead of standard output."`
 }

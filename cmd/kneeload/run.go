@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/signal"
+	"reflect"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -22,21 +25,24 @@ type steady struct {
 	cli.ConfigFile `embed:""`
 	endpoint       `embed:""`
 	cli.Calls      `embed:""`
-	Rate           float64     `help:"Calls/s. In the --config file it can be changed while the load runs: SIGHUP or POST /-/reload reads it again." placeholder:"0.2" group:"steps"`
-	Duration       cli.Seconds `help:"How long; by default until the process is told to stop." default:"0s" placeholder:"1h" group:"steps"`
+	Rate           float64     `help:"Calls/s. In the --config file it can be changed while the load runs: SIGHUP or POST /-/reload reads it again." placeholder:"CALLS/S" group:"steps"`
+	Duration       cli.Seconds `help:"How long; by default until the process is told to stop." default:"0s" placeholder:"TIME" group:"steps"`
 	Window         cli.Seconds `help:"Of the rolling figures." default:"60s" group:"steps"`
 	Label          string      `help:"Name of the load in the metrics." default:"run" group:"steps"`
 	SLO            *cli.SLO    `help:"What must hold: a limit for P95 TTFT, or a list such as ttft:p95:300ms,itl:p95:40ms." placeholder:"300ms" group:"steps"`
 	MaxCalls       int         `name:"max-concurrent-calls" help:"Calls beyond it are held back." default:"400" group:"steps"`
 	Preconnect     bool        `help:"Open the connection for a later turn in the gap before it." default:"true" negatable:"" group:"endpoint"`
 	watch          `embed:""`
+
+	begun map[string]any // the configuration file as it was at the start
 }
 
 // Help is what run --help says beyond its flags.
 func (*steady) Help() string {
 	return "The exporter as a service: a constant call rate, and what it feels like, on /metrics and on a live page.\n\nExamples:\n" +
 		"  kneeload run --base-url http://127.0.0.1:30000 --rate 0.2\n" +
-		"  kneeload run --config run.yaml --web.listen-address :9464   # rate: 0.2 in the file; edit it, then kill -HUP"
+		"  kneeload run --config run.yaml   # rate: 0.2 in the file; edit it, then kill -HUP\n\n" +
+		"Without --web.listen-address it serves 127.0.0.1:9464; :9464 is every address of this machine."
 }
 
 // forever is longer than any process lives.
@@ -55,9 +61,11 @@ func (s *steady) Run(ctx context.Context, std cli.Streams) error {
 		return cli.Usage("%w", err)
 	}
 	c.Preconnect = s.Preconnect
+	c.MinTurns = 0 // nothing waits for a number of them
 	if len(s.Listen) == 0 {
-		s.Listen = []string{":9464"}
+		s.Listen = []string{"127.0.0.1:9464"}
 	}
+	s.begun, _ = cli.Configured(string(s.Config)) // that it can be read has been seen
 	clk := clock.NewWall().Fine()
 	dial := generator.NewDial(clk, s.Rate)
 	nonce, err := s.pickNonce()
@@ -123,17 +131,16 @@ func (s *steady) load(ctx context.Context, std cli.Streams, to *connected, heade
 	}
 	fmt.Fprintln(std.Err, "; Ctrl-C ends it")
 	shows.setState("running")
-	kept := &keeper{of: shows}
-	var tell generator.Observer = shows
-	if s.Duration > 0 { // a load without an end keeps nothing
-		tell = kept
-	}
-	step, err := generator.RunStep(ctx, to.clock, to.to, tell, g, 0, s.Rate)
+	kept := &keeper{watched: shows, keep: s.Duration > 0} // a load without an end keeps nothing
+	step, err := generator.RunStep(ctx, to.clock, to.to, kept, g, 0, s.Rate)
 	to.clock.Wait()
-	if s.Duration > 0 && (err == nil || ctx.Err() != nil) {
-		step.Rate = dial.Rate()
+	switch {
+	case s.Duration > 0 && (err == nil || ctx.Err() != nil):
+		step.Rate = kept.meanRate(step)
 		r := analysis.AnalyzeStep(header.Config, step, kept.turns, nil)
-		analysis.Summary(std.Out, analysis.SoFar(header, []measurement.StepResult{r}))
+		analysis.SteadySummary(std.Out, analysis.SoFar(header, []measurement.StepResult{r}))
+	case s.Duration == 0:
+		fmt.Fprintf(std.Err, "stopped after %v: %d turns, %d failed\n", (to.clock.Now() - step.Start).Round(time.Second), kept.n, kept.failed)
 	}
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil && s.Duration == 0 {
 		return nil
@@ -141,39 +148,104 @@ func (s *steady) load(ctx context.Context, std cli.Streams, to *connected, heade
 	return err
 }
 
-// keeper keeps the turns of a load that has an end.
+// keeper counts the turns of a load, and keeps them if it has an end.
 type keeper struct {
-	of *watched
+	*watched
+	keep bool
 
-	mu    sync.Mutex
-	turns []measurement.Turn
+	mu        sync.Mutex
+	n, failed int
+	turns     []measurement.Turn
+	turned    []turning
 }
 
-func (k *keeper) StepBegin(s measurement.Step) { k.of.StepBegin(s) }
-func (k *keeper) StepEnd(s measurement.Step)   { k.of.StepEnd(s) }
-func (k *keeper) InFlight(at time.Duration, calls, turns int) {
-	k.of.InFlight(at, calls, turns)
+// turning is a rate and since when.
+type turning struct {
+	at   time.Duration
+	rate float64
+}
+
+func (k *keeper) StepBegin(s measurement.Step) {
+	k.watched.StepBegin(s)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.turned = append(k.turned, turning{k.clk.Now(), s.Rate})
+}
+
+// meanRate is the rate asked, over the window of a step in which it was turned.
+func (k *keeper) meanRate(s measurement.Step) float64 {
+	end := s.WindowEnd
+	if end < 0 {
+		end = k.clk.Now()
+	}
+	sum := 0.
+	for i, t := range k.turned {
+		until := end
+		if i+1 < len(k.turned) {
+			until = min(end, k.turned[i+1].at)
+		}
+		sum += t.rate * max(0, until-max(t.at, s.WindowStart)).Seconds()
+	}
+	if span := (end - max(k.turned[0].at, s.WindowStart)).Seconds(); span > 0 {
+		return sum / span
+	}
+	return s.Rate
 }
 
 func (k *keeper) Turn(t measurement.Turn) {
-	k.of.Turn(t)
+	k.watched.Turn(t)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.turns = append(k.turns, t)
+	if t.Outcome == measurement.NotSent {
+		return
+	}
+	k.n++
+	if t.Outcome.Failed() && t.Outcome != measurement.Canceled {
+		k.failed++
+	}
+	if k.keep {
+		k.turns = append(k.turns, t)
+	}
 }
 
-// reload reads the rate from the configuration file again.
+// reload reads the rate from the configuration file again, and says which other changes it passes over.
 func (s *steady) reload(dial *generator.Dial, say func(format string, args ...any)) error {
-	rate, err := cli.ConfiguredNumber(string(s.Config), "rate")
-	switch {
-	case err != nil:
+	values, err := cli.Configured(string(s.Config))
+	if err != nil {
 		return fmt.Errorf("reload: %w; the load stays at %g calls/s", err, dial.Rate())
-	case !(rate > 0):
-		return fmt.Errorf("reload: %s: rate: %v must be more than 0; the load stays at %g calls/s", s.Config, rate, dial.Rate())
+	}
+	if was, ok := yamlNumber(s.begun["rate"]); !ok || was != s.Rate {
+		return fmt.Errorf("reload: the rate stands on the command line or in the environment, which win over %s; leave it to the file, and it can be changed", s.Config)
+	}
+	rate, ok := yamlNumber(values["rate"])
+	if !ok || !(rate > 0) {
+		return fmt.Errorf("reload: %s: rate: %v must be a number of calls/s, more than 0; the load stays at %g", s.Config, values["rate"], dial.Rate())
+	}
+	for _, key := range slices.Sorted(maps.Keys(merged(s.begun, values))) {
+		if key != "rate" && !reflect.DeepEqual(s.begun[key], values[key]) {
+			say("warning: reload: %s changes %s, which is read at the start alone: only the rate can be changed while the load runs", s.Config, key)
+		}
 	}
 	if was := dial.Rate(); was != rate {
 		dial.Turn(rate)
 		say("λ %g calls/s, was %g", rate, was)
 	}
 	return nil
+}
+
+// yamlNumber reads what YAML made of one.
+func yamlNumber(v any) (float64, bool) {
+	switch v := v.(type) {
+	case int:
+		return float64(v), true
+	case float64:
+		return v, true
+	}
+	return 0, false
+}
+
+func merged(a, b map[string]any) map[string]any {
+	m := maps.Clone(a)
+	maps.Copy(m, b)
+	return m
 }

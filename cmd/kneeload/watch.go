@@ -8,9 +8,12 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"sync"
 	"time"
+
+	"go.yaml.in/yaml/v3"
 
 	"kneefinder/clock"
 	"kneefinder/cmd/internal/cli"
@@ -27,7 +30,7 @@ type watch struct {
 	Listen        []string    `name:"web.listen-address" help:"Serve the live page and /metrics at this address; may be repeated." placeholder:":9464" group:"watch"`
 	WebConfig     string      `name:"web.config.file" help:"TLS, passwords and rate limit of those pages, in exporter-toolkit's format." type:"existingfile" placeholder:"FILE" group:"watch"`
 	TelemetryPath string      `name:"web.telemetry-path" help:"Path of the metrics." default:"/metrics" group:"watch"`
-	Linger        cli.Seconds `name:"web.linger" help:"Serve them for so long after the run, or until two more scrapes, so that the last figures are not lost." default:"0s" group:"watch"`
+	Linger        cli.Seconds `name:"web.linger" help:"Serve them for so long after the run, so that its last figures are scraped and can be read; after Ctrl-C for 5s at most." default:"0s" group:"watch"`
 	LogLevel      string      `name:"log.level" help:"Least grave log lines: debug, info, warn or error." enum:"debug,info,warn,error" default:"warn" group:"watch"`
 	LogFormat     string      `name:"log.format" help:"Log lines as logfmt or json." enum:"logfmt,json" default:"logfmt" group:"watch"`
 
@@ -67,6 +70,7 @@ type watched struct {
 	flags   watch
 	clk     *clock.Wall
 	log     *slog.Logger
+	err     io.Writer
 	metrics *telemetry.Telemetry
 	page    *page.Page
 	server  *web.Server
@@ -96,7 +100,7 @@ func (w *watch) open(ctx context.Context, clk *clock.Wall, started time.Time, r 
 	if w.OTLPRatio < 0 || w.OTLPRatio > 1 {
 		return nil, cli.Usage("--otlp.sample-ratio %v: must be from 0 to 1", w.OTLPRatio)
 	}
-	d := &watched{flags: *w, clk: clk, log: w.logger(stderr)}
+	d := &watched{flags: *w, clk: clk, err: stderr, log: w.logger(stderr)}
 	cfg := telemetry.Config{Label: r.label, Objectives: r.config.SLO, Window: r.window, Native: w.Native, GenAI: w.GenAI, Clock: clk, Started: started,
 		Version: cli.Version, Log: d.log, CustomLabels: w.CustomLabels, RunID: fmt.Sprintf("%016x", r.nonce)}
 	cfg.OTLP.Endpoint, cfg.OTLP.Protocol, cfg.OTLP.Insecure = w.OTLPEndpoint, w.OTLPProtocol, w.OTLPInsecure
@@ -133,20 +137,24 @@ func (w *watch) open(ctx context.Context, clk *clock.Wall, started time.Time, r 
 			}
 		})
 		for _, a := range d.server.Addrs() {
-			fmt.Fprintf(stderr, "live page and metrics: %s\n", pageURL(a.String(), w.WebConfig != ""))
+			fmt.Fprintf(stderr, "live page and metrics: %s\n", pageURL(a.String(), w.WebConfig))
 		}
 	}
 	d.setState("starting")
 	return d, nil
 }
 
-// pageURL is where a person opens the page that is served at an address.
-func pageURL(addr string, configured bool) string {
-	addr = strings.Replace(addr, "[::]", "localhost", 1)
-	if configured { // whether by TLS, the file says
-		return addr
+// pageURL is where a person opens the page that is served at an address with a web config.
+func pageURL(addr, config string) string {
+	scheme := "http"
+	text, err := os.ReadFile(config)
+	var c struct {
+		TLS map[string]any `yaml:"tls_server_config"`
 	}
-	return "http://" + addr + "/"
+	if config != "" && err == nil && yaml.Unmarshal(text, &c) == nil && len(c.TLS) > 0 {
+		scheme = "https"
+	}
+	return scheme + "://" + strings.Replace(addr, "[::]", "localhost", 1) + "/"
 }
 
 func (w *watch) logger(out io.Writer) *slog.Logger {
@@ -244,6 +252,26 @@ func (d *watched) look(ctx context.Context, to *connected, tell func(measurement
 	return work.Wait, nil
 }
 
+// interruptedLinger is how long a run that was told to stop lingers at most.
+const interruptedLinger = 5 * time.Second
+
+// linger serves the last figures for as long as was asked, or until the process is told to stop once more.
+func (d *watched) linger(ctx context.Context) {
+	last := time.Duration(d.flags.Linger)
+	if d.server == nil || last <= 0 {
+		return
+	}
+	told := ctx.Done()
+	if ctx.Err() != nil {
+		last, told = min(last, interruptedLinger), nil // a second signal ends the process
+	}
+	fmt.Fprintf(d.err, "serving the last figures for %v; Ctrl-C ends it\n", last)
+	select {
+	case <-time.After(last):
+	case <-told:
+	}
+}
+
 // flushWithin is how long the last spans and metrics may take to be sent.
 const flushWithin = 5 * time.Second
 
@@ -260,10 +288,7 @@ func (d *watched) close(ctx context.Context, err error) {
 	default:
 		d.setState("failed")
 	}
-	if d.server != nil && d.flags.Linger > 0 && ctx.Err() == nil {
-		d.log.Info("the run has ended; serving its last figures", "for", time.Duration(d.flags.Linger))
-		d.server.Linger(ctx, time.Duration(d.flags.Linger))
-	}
+	d.linger(ctx)
 	flush, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushWithin)
 	defer cancel()
 	if err := d.metrics.Shutdown(flush); err != nil {

@@ -146,7 +146,7 @@ func TestSweepIsShown(t *testing.T) {
 	ended := make(chan result, 1)
 	go func() {
 		code, out, errs := call(t.Context(), append([]string{"sweep", "--base-url", server.URL, "--rates", "4,8", "--no-extend", "--label", "x", "--out", dir, "--slo", "20ms",
-			"--web.listen-address", addr, "--web.linger", "40s", "--otlp.endpoint", collector, "--otlp.insecure", "--custom-labels", "--scrape-interval", "200ms"}, quick...)...)
+			"--web.listen-address", addr, "--web.linger", "2s", "--otlp.endpoint", collector, "--otlp.insecure", "--custom-labels", "--scrape-interval", "200ms"}, quick...)...)
 		ended <- result{code, out, errs}
 	}()
 	waitFor(t, "readiness", func() bool { return get("http://"+addr+"/-/ready") != "" })
@@ -157,13 +157,7 @@ func TestSweepIsShown(t *testing.T) {
 		page = get("http://" + addr + "/metrics")
 		return strings.Contains(page, names.RunState+`{label="x",state="done"} 1`)
 	})
-	_ = get("http://" + addr + "/metrics") // the second scrape after the end, which ends the linger
-	var r result
-	select {
-	case r = <-ended:
-	case <-time.After(30 * time.Second):
-		t.Fatal("two scrapes after the end did not end the linger")
-	}
+	r := <-ended
 	if r.code != 0 {
 		t.Fatalf("exit %d\n%s", r.code, r.errs)
 	}
@@ -260,8 +254,9 @@ func TestRun(t *testing.T) {
 	server := mock(t, mockserver.Config{}, nil)
 	dir, addr := t.TempDir(), freePort(t)
 	file := filepath.Join(dir, "run.yaml")
+	turns := 3
 	write := func(rate string) {
-		text := fmt.Sprintf("base-url: %s\npreset: demo\ngap: 50ms-100ms\nturns: 3\nrate: %s\nlabel: night\nweb.listen-address: [%q]\nwindow: 5s\n", server.URL, rate, addr)
+		text := fmt.Sprintf("base-url: %s\npreset: demo\ngap: 50ms-100ms\nturns: %d\nrate: %s\nlabel: night\nweb.listen-address: [%q]\nwindow: 5s\n", server.URL, turns, rate, addr)
 		if err := os.WriteFile(file, []byte(text), 0o666); err != nil {
 			t.Fatal(err)
 		}
@@ -302,12 +297,58 @@ func TestRun(t *testing.T) {
 	if !metric(names.WindowSeconds+`{label="night"}`, "5\n") {
 		t.Error("the rolling window is not the one asked for")
 	}
+	turns = 4
+	write("9")
+	if code, text := reload(); code != http.StatusOK || !strings.Contains(errs.String(), "changes turns, which is read at the start alone") {
+		t.Errorf("a change that is passed over: %d %q\n%s", code, text, errs.String())
+	}
 	stop()
 	if err := <-ended; err != nil {
 		t.Errorf("a load that is told to stop has done what it was to: %v", err)
 	}
-	if s := errs.String(); !strings.Contains(s, "λ 9 calls/s, was 2") {
+	if s := errs.String(); !strings.Contains(s, "λ 9 calls/s, was 2") || !regexp.MustCompile(`stopped after \d+s: [1-9]\d* turns, 0 failed`).MatchString(s) {
 		t.Errorf("stderr:\n%s", s)
+	}
+}
+
+// TestRunFlagWins: a rate on the command line wins over the file, also when the file is read again; a bounded load says what
+// it was like; one that is interrupted shows that for as long as it lingers.
+func TestRunFlagWins(t *testing.T) {
+	server := mock(t, mockserver.Config{}, nil)
+	file, addr := filepath.Join(t.TempDir(), "run.yaml"), freePort(t)
+	if err := os.WriteFile(file, []byte("rate: 5\nturns: 3\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"run", "--config", file, "--base-url", server.URL, "--preset", "demo", "--gap", "50ms", "--rate", "3", "--web.listen-address", addr}
+	var out, errs lockedBuffer
+	ended := make(chan error, 1)
+	go func() { ended <- run(t.Context(), append(args, "--duration", "3s"), &out, &errs) }()
+	waitFor(t, "the load", func() bool { return strings.Contains(get("http://"+addr+"/metrics"), names.OfferedRate+`{label="run"} 3`) })
+	res, err := http.Post("http://"+addr+"/-/reload", "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, _ := io.ReadAll(res.Body)
+	res.Body.Close()
+	if res.StatusCode == http.StatusOK || !strings.Contains(string(text), "command line") {
+		t.Errorf("reload: %d %q", res.StatusCode, text)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if s := out.String(); !strings.Contains(s, "λ asked") || strings.Contains(s, "SLO knee") || strings.Contains(s, "short") {
+		t.Errorf("stdout:\n%s", s)
+	}
+
+	ctx, stop := context.WithCancel(t.Context())
+	go func() { ended <- run(ctx, append(args, "--web.linger", "1s"), &out, &errs) }()
+	waitFor(t, "the load", func() bool { return strings.Contains(get("http://"+addr+"/metrics"), names.OfferedRate+`{label="run"} 3`) })
+	stop()
+	waitFor(t, "the last state", func() bool {
+		return strings.Contains(get("http://"+addr+"/metrics"), names.RunState+`{label="run",state="done"} 1`)
+	})
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }
 

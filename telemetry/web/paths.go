@@ -15,7 +15,7 @@ func (s *Server) paths() http.Handler {
 		mux.Handle("GET /events", s.stream(s.cfg.Page))
 	}
 	if s.cfg.Metrics != nil {
-		mux.Handle("GET "+s.cfg.MetricsPath, s.counted(s.cfg.Metrics))
+		mux.Handle("GET "+s.cfg.MetricsPath, s.cfg.Metrics)
 	}
 	mux.HandleFunc("GET /-/healthy", func(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, "healthy") })
 	mux.HandleFunc("GET /-/ready", func(w http.ResponseWriter, _ *http.Request) {
@@ -65,33 +65,3 @@ func (s *Server) stream(next http.Handler) http.Handler {
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }
-
-// counted tells Linger of scrapes that were answered.
-func (s *Server) counted(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		lingering := s.lingering.Load()
-		seen := &status{ResponseWriter: w, code: http.StatusOK}
-		next.ServeHTTP(seen, r)
-		if !lingering || r.Method != http.MethodGet || seen.code != http.StatusOK || r.Context().Err() != nil {
-			return
-		}
-		select {
-		case s.scraped <- struct{}{}:
-		default: // enough
-		}
-	})
-}
-
-// status remembers the status of an answer.
-type status struct {
-	http.ResponseWriter
-	code int
-}
-
-func (s *status) WriteHeader(code int) {
-	s.code = code
-	s.ResponseWriter.WriteHeader(code)
-}
-
-// Unwrap is for http.ResponseController.
-func (s *status) Unwrap() http.ResponseWriter { return s.ResponseWriter }

@@ -12,7 +12,6 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -48,8 +47,6 @@ type Server struct {
 	handler   http.Handler
 
 	reloading sync.Mutex
-	lingering atomic.Bool
-	scraped   chan struct{} // a scrape that began while lingering was answered
 
 	closing     context.Context // ends when Serve does; streams end with it
 	endStreams  context.CancelFunc
@@ -75,7 +72,7 @@ func Listen(cfg Config) (*Server, error) {
 	if err := checkFile(cfg.ConfigFile); err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, scraped: make(chan struct{}, lingerScrapes)}
+	s := &Server{cfg: cfg}
 	s.closing, s.endStreams = context.WithCancel(context.Background())
 	s.handler = s.paths()
 	for _, addr := range cfg.ListenAddresses {
@@ -214,28 +211,4 @@ func (s *Server) Serve(ctx context.Context) error {
 		return fmt.Errorf("serve the web pages: %w", err)
 	}
 	return nil
-}
-
-// lingerScrapes is how many scrapes end a Linger: a pair of Prometheus servers has then read the last figures, and a single one has read
-// them twice, so that rules which look at a change find two samples.
-const lingerScrapes = 2
-
-// Linger is called once, after the run's end and while Serve runs, so that the last figures are not lost: it returns after d, or as soon
-// as two scrapes of the metrics that began after the call have been answered, or when ctx ends; at once when d is not positive.
-func (s *Server) Linger(ctx context.Context, d time.Duration) {
-	if d <= 0 {
-		return
-	}
-	s.lingering.Store(true)
-	t := time.NewTimer(d)
-	defer t.Stop()
-	for range lingerScrapes {
-		select {
-		case <-s.scraped:
-		case <-t.C:
-			return
-		case <-ctx.Done():
-			return
-		}
-	}
 }

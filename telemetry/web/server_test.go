@@ -366,52 +366,6 @@ func TestSlowHeader(t *testing.T) {
 	}
 }
 
-func TestLinger(t *testing.T) {
-	refuse := false
-	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if refuse {
-			http.Error(w, "busy", http.StatusServiceUnavailable)
-			return
-		}
-		_, _ = io.WriteString(w, "m")
-	})
-	s, base, _ := start(t, Config{Metrics: metrics})
-	scrape := func() { ask(t, "GET", base+"/metrics", nil, nil) }
-	for range 5 {
-		scrape() // before the run's end: they saw no last figures
-	}
-	s.Linger(t.Context(), 0)
-	began := time.Now()
-	s.Linger(t.Context(), 100*time.Millisecond)
-	if took := time.Since(began); took < 100*time.Millisecond {
-		t.Errorf("without scrapes it lingered for %v, want 100 ms", took)
-	}
-	done := make(chan struct{})
-	go func() {
-		s.Linger(t.Context(), time.Hour)
-		close(done)
-	}()
-	refuse = true
-	scrape()
-	ask(t, "GET", base+"/-/healthy", nil, nil)
-	refuse = false
-	scrape()
-	select {
-	case <-done:
-		t.Fatal("one scrape, one that was refused and another page ended it, want two scrapes")
-	case <-time.After(100 * time.Millisecond):
-	}
-	scrape()
-	select {
-	case <-done:
-	case <-time.After(10 * time.Second):
-		t.Fatal("two scrapes did not end it")
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	s.Linger(ctx, time.Hour) // returns
-}
-
 func Example() {
 	s, err := Listen(Config{ListenAddresses: []string{"127.0.0.1:0"}, Metrics: text("kneeload_calls_in_flight 3\n")})
 	if err != nil {

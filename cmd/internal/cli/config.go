@@ -88,28 +88,19 @@ func (f file) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, erro
 	return fmt.Sprint(value), nil
 }
 
-// ConfiguredNumber reads one number from a configuration file again, while a command runs.
-func ConfiguredNumber(path, name string) (float64, error) {
+// Configured reads a configuration file again, while a command runs: its values by the flags' names.
+func Configured(path string) (map[string]any, error) {
 	if path == "" {
-		return 0, fmt.Errorf("there is no --config file to read %s from", name)
+		return nil, errors.New("there is no --config file to read again")
 	}
 	r, err := os.Open(path)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	defer r.Close()
 	resolver, err := loadConfig(r)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	switch v := resolver.(file).values[name].(type) {
-	case nil:
-		return 0, fmt.Errorf("%s names no %s", path, name)
-	case int:
-		return float64(v), nil
-	case float64:
-		return v, nil
-	default:
-		return 0, fmt.Errorf("%s: %s: %v is no number", path, name, v)
-	}
+	return resolver.(file).values, nil
 }
