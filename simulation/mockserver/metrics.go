@@ -3,6 +3,7 @@ package mockserver
 import (
 	"encoding/json"
 	"fmt"
+	"mime"
 	"net/http"
 	"regexp"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/common/expfmt"
 )
 
 const (
@@ -107,9 +109,49 @@ func (s *Server) metrics() http.Handler {
 			return
 		default:
 		}
+		if open, colons := openMetrics(r.Header.Get("Accept")); open && s.cfg.Kind == SGLang {
+			writeOpenMetrics(w, registry, colons)
+			return
+		}
 		r.Header.Set("Accept", "text/plain")
 		page.ServeHTTP(w, r)
 	})
+}
+
+// openMetrics reports whether a scrape asks for OpenMetrics first of all, and whether the colons of names stay then. SGLang's
+// Python client (0.22 and later) escapes them to underscores for OpenMetrics 1.0.0 unless the scrape says escaping=allow-utf-8:
+// Prometheus 2 reads sglang_num_running_reqs, Prometheus 3 and a plain scrape sglang:num_running_reqs. vLLM answers every scrape
+// in plain text.
+func openMetrics(accept string) (open, colons bool) {
+	for _, item := range strings.Split(accept, ",") {
+		media, params, _ := mime.ParseMediaType(strings.TrimSpace(item))
+		if media == "application/openmetrics-text" {
+			return true, params["escaping"] == "allow-utf-8" || params["version"] == "0.0.1"
+		}
+	}
+	return false, false
+}
+
+// writeOpenMetrics writes the families of a registry as OpenMetrics.
+func writeOpenMetrics(w http.ResponseWriter, from prometheus.Gatherer, colons bool) {
+	families, err := from.Gather()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	format := expfmt.NewFormat(expfmt.TypeOpenMetrics)
+	w.Header().Set("Content-Type", string(format))
+	enc := expfmt.NewEncoder(w, format)
+	for _, f := range families {
+		if !colons {
+			name := strings.ReplaceAll(f.GetName(), ":", "_")
+			f.Name = &name
+		}
+		if enc.Encode(f) != nil {
+			return // the reader has gone
+		}
+	}
+	_, _ = expfmt.FinalizeOpenMetrics(w)
 }
 
 // collector shows a server's figures. It holds the driver's lock while they are copied, not while they are written.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"net/http/httptest"
 	"os/exec"
 	"slices"
 	"strings"
@@ -758,5 +759,39 @@ func BenchmarkScrape(b *testing.B) {
 	c.chat(b.Context(), turn{}, 10, user("hi"))
 	for b.Loop() {
 		c.do("GET", "/metrics", nil)
+	}
+}
+
+// What a scrape is answered depends on what it accepts, as with the real servers' Python clients.
+func TestNamesByAccept(t *testing.T) {
+	const prometheus2 = "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
+	const prometheus3 = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.5,*/*;q=0.1"
+	for _, test := range []struct {
+		kind   Kind
+		accept string
+		want   string
+		open   bool
+	}{
+		{SGLang, "", "\nsglang:num_running_reqs{", false},
+		{SGLang, "text/plain", "\nsglang:num_running_reqs{", false},
+		{SGLang, prometheus2, "\nsglang_num_running_reqs{", true},
+		{SGLang, prometheus3, "\nsglang:num_running_reqs{", true},
+		{VLLM, prometheus2, "\nvllm:num_requests_running{", false},
+	} {
+		eng, err := engine.New(engine.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := New(Config{Kind: test.kind}, eng)
+		r := httptest.NewRequest("GET", "/metrics", nil)
+		r.Header.Set("Accept", test.accept)
+		w := httptest.NewRecorder()
+		s.Handler().ServeHTTP(w, r)
+		body := w.Body.String()
+		if w.Code != http.StatusOK || !strings.Contains(body, test.want) || strings.HasSuffix(body, "# EOF\n") != test.open ||
+			strings.Contains(w.Header().Get("Content-Type"), "openmetrics") != test.open {
+			t.Errorf("%s, Accept %q: %d %s, want %q, OpenMetrics %v:\n%.600s", test.kind, test.accept, w.Code, w.Header().Get("Content-Type"), test.want, test.open, body)
+		}
+		s.Close()
 	}
 }
