@@ -778,11 +778,7 @@ func TestNamesByAccept(t *testing.T) {
 		{SGLang, prometheus3, "\nsglang:num_running_reqs{", true},
 		{VLLM, prometheus2, "\nvllm:num_requests_running{", false},
 	} {
-		eng, err := engine.New(engine.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		s := New(Config{Kind: test.kind}, eng)
+		s := New(Config{Kind: test.kind}, demoEngine(t))
 		r := httptest.NewRequest("GET", "/metrics", nil)
 		r.Header.Set("Accept", test.accept)
 		w := httptest.NewRecorder()
