@@ -1,5 +1,6 @@
-# make check runs what a commit must pass; make bench what docs/performance.md shows.
-.PHONY: check test bench build
+# make check runs what a commit must pass; make bench what docs/performance.md shows, make coverage what
+# docs/coverage.md does.
+.PHONY: check test bench coverage build
 
 build:
 	go build -o bin/ ./cmd/...
@@ -18,3 +19,7 @@ test:
 bench:
 	go test -run '^$$' -bench . -benchmem -timeout 30m ./...
 	go test -count=1 -run Memory -v ./cmd
+
+coverage:
+	KNEE_COVERAGE=$${KNEE_COVERAGE:-200} nice go test -count=1 -run TestCoverage -v -timeout 60m ./analysis
+	KNEE_COVERAGE=$${KNEE_COVERAGE:-60} nice go test -count=1 -run TestCoverage -v -timeout 60m ./cmd/kneesim

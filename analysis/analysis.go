@@ -22,7 +22,8 @@ func SoFar(h measurement.Header, steps []measurement.StepResult) measurement.Res
 // knees are those of a curve.
 func knees(r measurement.Results) measurement.Knees {
 	u := unitOf(r.Config)
-	return measurement.Knees{SLO: sloKnee(u, r.Steps, r.Config.SLO), Curvature: curvatureKnee(u, r.Steps), Saturation: saturationKnee(u, r.Steps)}
+	return measurement.Knees{SLO: sloKnee(u, r.Steps, r.Config.SLO), Curvature: curvatureKnee(u, r.Steps), Saturation: saturationKnee(u, r.Steps),
+		Others: otherKnees(u, r.Config, r.Steps)}
 }
 
 // Analyze turns a log into its curve: every step in the order it was run, the certificate of its

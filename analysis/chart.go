@@ -1,6 +1,7 @@
 package analysis
 
 import (
+	"bytes"
 	"fmt"
 	"image/color"
 	"io"
@@ -16,13 +17,17 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgimg"
+	"gonum.org/v1/plot/vg/vgsvg"
 
 	"kneefinder/measurement"
 )
 
 // Chart draws a run as a PNG: P95 TTFT over the load on log axes with its interval and the SLO, the cache hit rate below it,
 // and the SLO knee and the curvature knee through both. Where another objective decides, its curve and limit are drawn too.
-func Chart(w io.Writer, r measurement.Results) error { return pictured(r).render(w) }
+func Chart(w io.Writer, r measurement.Results) error { return pictured(r).png(w) }
+
+// ChartSVG draws what Chart draws, as an SVG.
+func ChartSVG(w io.Writer, r measurement.Results) error { return pictured(r).svg(w) }
 
 func pictured(r measurement.Results) picture {
 	u := unitOf(r.Config)
@@ -153,12 +158,29 @@ func (d decision) curve(steps []measurement.StepResult) *otherCurve {
 // ChartCompare draws the same for several runs in one picture, a colour and a shape each, with their SLO knees. Open and closed
 // loops have no axis in common and are refused.
 func ChartCompare(w io.Writer, rs []measurement.Results) error {
+	p, err := overlaid(rs)
+	if err != nil {
+		return err
+	}
+	return p.png(w)
+}
+
+// ChartCompareSVG draws what ChartCompare draws, as an SVG.
+func ChartCompareSVG(w io.Writer, rs []measurement.Results) error {
+	p, err := overlaid(rs)
+	if err != nil {
+		return err
+	}
+	return p.svg(w)
+}
+
+func overlaid(rs []measurement.Results) (picture, error) {
 	if len(rs) == 0 {
-		return fmt.Errorf("draw chart: no results")
+		return picture{}, fmt.Errorf("draw chart: no results")
 	}
 	u, ok := commonUnit(rs)
 	if !ok {
-		return fmt.Errorf("draw chart: open-loop runs count calls/s and closed-loop ones calls at once: they do not share an axis")
+		return picture{}, fmt.Errorf("draw chart: open-loop runs count calls/s and closed-loop ones calls at once: they do not share an axis")
 	}
 	rows := len(rs)
 	if rows > maxNames {
@@ -209,8 +231,7 @@ func ChartCompare(w io.Writer, rs []measurement.Results) error {
 	if !known {
 		bottom.Add(&notice{"no server said how many tokens were cached"})
 	}
-	p := picture{[]string{"P95 TTFT and cache hit rate over the load"}, u.axis(), waitAxis(top, nil), legend, top, bottom}
-	return p.render(w)
+	return picture{[]string{"P95 TTFT and cache hit rate over the load"}, u.axis(), waitAxis(top, nil), legend, top, bottom}, nil
 }
 
 // The picture's measures and colours (Okabe and Ito's, told apart by colour-blind readers too).
@@ -434,11 +455,37 @@ func waitAxis(top *plot.Plot, other *otherCurve) string {
 	return name + ", " + unit
 }
 
-// render lays out the head, the legend and the two panels, the data areas one above the other, and writes the PNG.
-func (p picture) render(w io.Writer) error {
-	top, bottom := p.top, p.bottom
+// png writes the picture as a PNG.
+func (p picture) png(w io.Writer) error {
 	img := vgimg.NewWith(vgimg.UseWH(chartWidth, chartHeight), vgimg.UseDPI(chartDPI))
+	p.drawOn(draw.New(img))
+	if _, err := (vgimg.PngCanvas{Canvas: img}).WriteTo(w); err != nil {
+		return fmt.Errorf("write chart: %w", err)
+	}
+	return nil
+}
+
+// svg writes the picture as an SVG on white. Its texts name the font that they were laid out with, whose measures Arial and
+// Helvetica have too.
+func (p picture) svg(w io.Writer) error {
+	img := vgsvg.New(chartWidth, chartHeight)
 	c := draw.New(img)
+	c.FillPolygon(color.White, []vg.Point{c.Min, {X: c.Max.X, Y: c.Min.Y}, c.Max, {X: c.Min.X, Y: c.Max.Y}})
+	p.drawOn(c)
+	var b bytes.Buffer
+	if _, err := img.WriteTo(&b); err != nil {
+		return fmt.Errorf("write chart: %w", err)
+	}
+	named := bytes.ReplaceAll(b.Bytes(), []byte("font-family:Liberation Sans;"), []byte("font-family:Liberation Sans,Arial,Helvetica,sans-serif;"))
+	if _, err := w.Write(named); err != nil {
+		return fmt.Errorf("write chart: %w", err)
+	}
+	return nil
+}
+
+// drawOn lays out the head, the legend and the two panels, the data areas one above the other.
+func (p picture) drawOn(c draw.Canvas) {
+	top, bottom := p.top, p.bottom
 	pad := vg.Points(10)
 	c = draw.Crop(c, pad, -pad-vg.Points(6), pad, -pad)
 	for i, line := range p.head {
@@ -479,10 +526,6 @@ func (p picture) render(w io.Writer) error {
 	name.Rotation, name.YAlign = math.Pi/2, text.YTop
 	c.FillText(name, vg.Point{X: c.Min.X, Y: data.Center().Y}, "cache hit rate, %")
 	c.FillText(fit(name, p.wait, upper.Size().Y), vg.Point{X: c.Min.X, Y: upper.Center().Y}, p.wait)
-	if _, err := (vgimg.PngCanvas{Canvas: img}).WriteTo(w); err != nil {
-		return fmt.Errorf("write chart: %w", err)
-	}
-	return nil
 }
 
 // wrapped breaks a text into lines no wider than so much.

@@ -47,12 +47,13 @@ func flags(c measurement.Config, s measurement.Step, w window, r measurement.Ste
 		{measurement.FlagUnstable, s.WindowEnd >= 0 && unstable(s, len(w.all))},
 		{measurement.FlagContaminated, contaminated(w.first)},
 		{measurement.FlagCensored, censored},
-		{measurement.FlagShort, len(w.measured) < c.MinTurns},
+		{measurement.FlagShort, len(w.measured) < c.MinTurns && !s.EarlyFail},
 		{measurement.FlagIncomplete, !complete},
 		{measurement.FlagErrors, r.ErrorRate != nil && *r.ErrorRate >= maxErrorRate},
 		{measurement.FlagBuffered, buffered(w.measured)},
 		{measurement.FlagColdCache, cold(w.measured, r)},
-		{measurement.FlagOffRate, complete && unitOf(c) == perSecond && offRate(r)},
+		{measurement.FlagEarlyFail, s.EarlyFail},
+		{measurement.FlagOffRate, complete && !s.EarlyFail && unitOf(c) == perSecond && offRate(r)},
 	} {
 		if f.set {
 			out = append(out, f.name)
@@ -89,6 +90,8 @@ func meaning(flag string) string {
 		return "answers came whole, in one read"
 	case measurement.FlagColdCache:
 		return "later turns found no warm prefix although few calls were live"
+	case measurement.FlagEarlyFail:
+		return "the step was ended as soon as it was certain to fail"
 	case measurement.FlagOffRate:
 		return "the λ that came differs from the λ asked by more than a tenth"
 	}

@@ -25,9 +25,13 @@ const (
 // The estimate lies between that rate and the first failing one, where the curve crosses the limit: isotonic regression of each objective's quantile over λ, weighted by
 // turns, interpolated linearly in λ and log y; of several objectives, and of the error rate reaching 2 %, the first. A
 // censored quantile counts as +Inf; a crossing between a number and +Inf has no place of its own, and the note says between
-// which rates it lies. The interval, given when a P95 of TTFT alone set the estimate, is where the isotonic curves of that P95's own 95 %
-// interval cross the same limit; where the upper bound goes from a number to unknown, its lower end is the last λ that still
-// keeps the limit, and an end that no step bounds is absent. Nothing is extrapolated.
+// which rates it lies.
+//
+// Beside it stands what a logistic curve through the shares of late turns says, which uses all steps and not only the two around
+// the limit (see fitLogistic). The interval, given when a quantile of TTFT set the estimate, is that curve's, widened to hold both
+// estimates: where they differ, the form of the curve is in doubt. Where there is no such curve, and for an end that lies more than a step of the grid outside the loads tried, it is where the isotonic curves
+// of a P95's own 95 % interval cross the same limit; where the upper bound goes from a number to unknown, its lower end is the last λ that still
+// keeps the limit, and an end that no step bounds is absent. No estimate is extrapolated.
 func SLOKnee(steps []measurement.StepResult, slo []measurement.Objective) measurement.Knee {
 	return sloKnee(perSecond, steps, slo)
 }
@@ -116,6 +120,13 @@ func estimate(u unit, k *measurement.Knee, firstFail float64, steps []measuremen
 	}
 	errors := newCurve(decided, func(s *measurement.StepResult) float64 { return value(s.ErrorRate) })
 	take(errors.rising(), math.Nextafter(maxErrorRate, 0), linear, "The error rate", len(slo))
+	fitted, hasFit := measurement.Fit{}, false
+	if o, ok := onlyTTFT(slo); ok {
+		if l, ok := fitLogistic(decided, o, *k.Rate, firstFail); ok {
+			fitted, hasFit = l.fit(*k.Rate, firstFail), true
+			k.Logistic = &fitted
+		}
+	}
 	if by < 0 || best > bracket { // a crossing that has no place comes before
 		return notes
 	}
@@ -131,13 +142,24 @@ func estimate(u unit, k *measurement.Knee, firstFail float64, steps []measuremen
 	case len(slo) > 1:
 		notes = append(notes, fmt.Sprintf("The estimate is where %s crosses its limit.", objectiveName(slo[by])))
 	}
-	if by < len(slo) && slo[by].Metric == "ttft" && slo[by].Quantile == .95 {
-		k.CI95 = crossingInterval(decided, slo[by].LimitMS)
+	if by < len(slo) && slo[by].Metric == "ttft" {
+		if slo[by].Quantile == .95 {
+			k.CI95 = crossingInterval(decided, slo[by].LimitMS)
+		}
+		low, high := best, best
+		if hasFit {
+			for i, end := range fitted.CI95 {
+				if end != nil {
+					k.CI95[i] = figure(*end)
+				}
+			}
+			low, high = min(best, *fitted.Estimate), max(best, *fitted.Estimate)
+		}
 		if lo := k.CI95[0]; lo != nil {
-			*lo = min(*lo, best)
+			*lo = min(*lo, low)
 		}
 		if hi := k.CI95[1]; hi != nil {
-			*hi = max(*hi, best)
+			*hi = max(*hi, high)
 		}
 	}
 	return notes
@@ -357,6 +379,9 @@ func curvatureKnee(u unit, steps []measurement.StepResult) measurement.Knee {
 		notes = append(notes, fmt.Sprintf("P95 TTFT is censored at %s: the curve is read below it.", u.of(c.x[i])))
 		c = curve{c.x[:i], c.y[:i], c.w[:i]}
 	}
+	if len(c.x) >= minTrimmed && c.y[0] > flatCurve*c.y[1] && c.y[0] > flatCurve*c.y[2] {
+		notes = append(notes, fmt.Sprintf("P95 TTFT falls from %s at %s to %s at %s: the first step met a cold cache or a server still warming up; measure the lowest loads again.", ms(c.y[0]), u.of(c.x[0]), ms(c.y[1]), rate(c.x[1])))
+	}
 	knee, height := kneedle(c.x, c.y, ConvexIncreasing)
 	iso := c.rising().y
 	switch {
@@ -366,6 +391,9 @@ func curvatureKnee(u unit, steps []measurement.StepResult) measurement.Knee {
 		notes = append(notes, fmt.Sprintf("P95 TTFT is flat: %s at %s, %s at %s.", ms(iso[0]), u.of(c.x[0]), ms(iso[len(iso)-1]), rate(c.x[len(c.x)-1])))
 	case height == 0:
 		notes = append(notes, "P95 TTFT rises in a straight line or flattens out: it has no elbow.")
+		if _, bend := kneedle(c.x, iso, ConcaveIncreasing); bend > sensitivity/float64(len(c.x)-1) {
+			notes = append(notes, fmt.Sprintf("It rises fastest from the lowest load, %s, on, as that of a server does which is saturated from the first step: try lower loads.", u.of(c.x[0])))
+		}
 	case height <= sensitivity/float64(len(c.x)-1):
 		notes = append(notes, fmt.Sprintf("P95 TTFT rises almost in a straight line: its bend, %.2f of the range, does not stand out among %d rates.", height, len(c.x)))
 	default:

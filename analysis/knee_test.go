@@ -137,7 +137,7 @@ func TestSLOKneeInterval(t *testing.T) {
 // and the interval holds the estimate.
 func TestSLOKneeIsInOrder(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	found, bounded := 0, 0
+	found, bounded, fitted := 0, 0, 0
 	for range 5000 {
 		var steps []measurement.StepResult
 		for i := range 2 + r.IntN(7) {
@@ -155,6 +155,13 @@ func TestSLOKneeIsInOrder(t *testing.T) {
 				hi = math.Inf(1)
 			}
 			s.TTFTP95CI = [2]*float64{figure(lo), figure(hi)}
+			if r.IntN(3) > 0 { // shares of late turns beside it, for the logistic curve
+				late := r.IntN(1 + s.MeasuredTurns/20)
+				if y > 300 {
+					late = s.MeasuredTurns - r.IntN(1+19*s.MeasuredTurns/20)
+				}
+				s.LateTurns, s.NEff = &late, figure(float64(s.MeasuredTurns)*(.02+.98*r.Float64()))
+			}
 			if r.IntN(5) == 0 {
 				s.ErrorRate = figure(.1 * r.Float64())
 			}
@@ -179,6 +186,13 @@ func TestSLOKneeIsInOrder(t *testing.T) {
 				bounded++
 			}
 		}
+		if f := k.Logistic; f != nil {
+			fitted++
+			e := *f.Estimate
+			if e < *k.Rate || math.IsNaN(e) || f.CI95[0] != nil && *f.CI95[0] > e || f.CI95[1] != nil && *f.CI95[1] < e {
+				t.Fatalf("knee %v, the curve's estimate %v in %v to %v", *k.Rate, e, value(f.CI95[0]), value(f.CI95[1]))
+			}
+		}
 		if lo, hi := k.CI95[0], k.CI95[1]; lo != nil && *lo > *k.Estimate || hi != nil && *hi < *k.Estimate {
 			t.Fatalf("estimate %v outside %v to %v", *k.Estimate, value(lo), value(hi))
 		}
@@ -191,8 +205,8 @@ func TestSLOKneeIsInOrder(t *testing.T) {
 			}
 		}
 	}
-	if found < 1000 || bounded < 1000 {
-		t.Errorf("%d estimates with %d ends tried, want a thousand of each", found, bounded)
+	if found < 1000 || bounded < 1000 || fitted < 500 {
+		t.Errorf("%d estimates with %d ends tried, want a thousand of each; %d curves, want 500", found, bounded, fitted)
 	}
 }
 

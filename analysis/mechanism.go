@@ -15,7 +15,9 @@ import (
 const (
 	MechanismClient   = "client"                       // the generator was late or its cap held calls back
 	MechanismEviction = "kv_eviction"                  // warm prefixes were gone when their turns came
+	MechanismCompute  = "prefill_compute"              // the engine's time goes into prefills
 	MechanismPrefill  = "queueing_behind_cold_prefill" // late turns waited while another call's first turn was prefilled
+	MechanismLimit    = "engine_limit"                 // the engine runs no more requests at once
 	MechanismDecode   = "decode"                       // tokens themselves came slower
 	MechanismErrors   = "errors"                       // the server refused or broke requests
 )
@@ -36,6 +38,10 @@ func humanMechanism(name string) string {
 		return "the load generator itself, not the server"
 	case MechanismEviction:
 		return "KV cache eviction"
+	case MechanismCompute:
+		return "prefill: the engine's time goes into prompts"
+	case MechanismLimit:
+		return "the engine's limit on requests that run at once"
 	case MechanismPrefill:
 		return "warm turns queue behind other calls' cold prefills"
 	case MechanismDecode:
@@ -55,9 +61,11 @@ type finding struct {
 }
 
 // Mechanism says what binds at the first failing step (or, when none fails, what keeps the first undecided one from a
-// verdict). Steps that were cut count for nothing. What the engine's own metrics show of it is told too, and decides nothing. The generator binds only where it explains the miss: the objectives hold from
-// sent on, or the turns that failed are those that its cap never let go; else its lateness is a remark. Mechanism names the finding that explains most of the turns over the TTFT limit and gives one sentence of evidence for
-// each. A correlation is all it can see: the figures are there to be judged.
+// verdict). Steps that were cut count for nothing. The engine's own metrics are asked where they are there: for how its time is
+// spent, for a full batch, and for hits where the server tells none of a turn; what else they show is told too, and decides
+// nothing. The generator binds only where it explains the miss: the objectives hold from sent on, or the turns that failed are
+// those that its cap never let go; else its lateness is a remark. Mechanism names the finding that explains most of the turns over
+// the TTFT limit and gives one sentence of evidence for each. A correlation is all it can see: the figures are there to be judged.
 func Mechanism(log measurement.Log, r measurement.Results) measurement.Mechanism {
 	none := measurement.Mechanism{Evidence: []string{}, Confidence: "none"}
 	u := unitOf(r.Config)
@@ -85,8 +93,13 @@ func Mechanism(log measurement.Log, r measurement.Results) measurement.Mechanism
 		late, inTime, decode.explains = nil, nil, 1
 	}
 
+	evicted := eviction(u, s, below, late)
+	if evicted.name == "" {
+		evicted = serverEviction(u, s, below)
+	}
 	var found []finding
-	for _, f := range []finding{client(u, log, s, r.Config.SLO), failures(u, s), eviction(u, s, below, late), coldPrefill(u, log, s, late, inTime), decode} {
+	for _, f := range []finding{client(u, log, s, r.Config.SLO), failures(u, s), engineLimit(u, log, s, late, inTime, r.Engine), evicted,
+		prefillCompute(u, log, s, below, late, evicted.name != ""), coldPrefill(u, log, s, late, inTime), decode} {
 		if f.name != "" {
 			found = append(found, f)
 		}
@@ -127,7 +140,11 @@ func untold(u unit, s measurement.StepResult, below []measurement.StepResult) st
 	case len(below) == 0:
 		hits = fmt.Sprintf("the hit rate is %.0f %%, with no lower load to hold it against", 100**s.CacheHitRate)
 	}
-	return fmt.Sprintf("At %s %s, late turns were not tied to cold prefills and tokens did not slow down: what binds cannot be told from this run.", u.of(s.Rate), hits)
+	unseen := ""
+	if s.Engine == nil {
+		unseen = ", which holds nothing of the engine's own queue, batch and KV cache"
+	}
+	return fmt.Sprintf("At %s %s, late turns were not tied to cold prefills and tokens did not slow down: what binds cannot be told from this run%s.", u.of(s.Rate), hits, unseen)
 }
 
 // failures names the kind of failure that most of a failing step's errors have, when it is errors that fail it.
@@ -327,15 +344,20 @@ func coldSpans(turns []measurement.Turn, step int) []span {
 	return out
 }
 
-// overlapShare is the share of turns whose wait overlaps a span of another call; NaN of none.
+// overlapShare is the share of turns whose wait overlaps a span of another call; NaN of none. Spans stand by their start.
 func overlapShare(spans []span, turns []*measurement.Turn) float64 {
+	var longest time.Duration
+	for _, s := range spans {
+		longest = max(longest, s.to-s.from)
+	}
 	n := 0
 	for _, t := range turns {
 		until := t.FirstToken
 		if until < 0 {
 			until = t.End
 		}
-		for _, s := range spans {
+		first, _ := slices.BinarySearchFunc(spans, t.Due-longest, func(s span, at time.Duration) int { return cmp.Compare(s.from, at) })
+		for _, s := range spans[first:] { // those before have ended
 			if s.from >= until {
 				break
 			}
@@ -346,17 +368,4 @@ func overlapShare(spans []span, turns []*measurement.Turn) float64 {
 		}
 	}
 	return float64(n) / float64(len(turns))
-}
-
-func slowDecode(u unit, s measurement.StepResult, below []measurement.StepResult) finding {
-	i := slices.IndexFunc(below, func(b measurement.StepResult) bool { return b.ITLP95 != nil && *b.ITLP95 > 0 })
-	if i < 0 || s.ITLP95 == nil {
-		return finding{}
-	}
-	growth := *s.ITLP95 / *below[i].ITLP95
-	if growth <= decodeGrowth {
-		return finding{}
-	}
-	return finding{name: MechanismDecode, sentence: fmt.Sprintf("P95 of the gaps between tokens grew %.1f times, from %s at %s to %s at %s: the batch itself slows down.",
-		growth, ms(*below[i].ITLP95), u.of(below[i].Rate), ms(*s.ITLP95), rate(s.Rate))}
 }

@@ -59,12 +59,18 @@ func analyzeStep(c measurement.Config, s measurement.Step, turns []measurement.T
 
 	waits := firstTokens(in.measured, (*measurement.Turn).TTFT)
 	ttft := sorted(waits)
+	sum := 0.
+	for _, w := range waits {
+		sum += w
+	}
+	r.TTFTMean = figure(sum / float64(len(waits)))
 	r.TTFTP50, r.TTFTP95, r.TTFTP99 = quantile(ttft, .5), quantile(ttft, .95), quantile(ttft, .99)
 	if r.TTFTP95 == nil && len(ttft) > 0 {
 		r.TTFTP95AtLeast = figure(measurement.Quantile(sorted(firstTokens(in.measured, atLeast)), .95))
 	}
 	lo, hi := quantileInterval(waits, .95)
 	r.TTFTP95CI = [2]*float64{figure(lo), figure(hi)}
+	decide(&r, c.SLO, waits, float64(max(c.Turns-1, 1)))
 	sent := sorted(firstTokens(in.measured, (*measurement.Turn).TTFTSent))
 	r.TTFTSentP95 = quantile(sent, .95)
 	r.WarmTTFTP50 = quantile(sorted(firstTokens(in.warm, (*measurement.Turn).TTFT)), .5)
@@ -362,23 +368,25 @@ func byTurn(w window, itl map[int]*hdrhistogram.Histogram) []measurement.TurnRes
 // verdict judges a step by the objectives, whose values at tells (NaN when it cannot, +Inf when censored); sent tells quantiles
 // of TTFT counted from when turns were sent. A step that was cut is undecided whatever its figures. Over an objective, with too
 // many errors or without a P95 for want of first tokens, a step fails whatever else is doubtful, unless the generator was late
-// and from sent on the objective holds: then the miss is the generator's. It passes only when nothing that could flatter it is.
+// and from sent on the objective holds: then the miss is the generator's. A step that was ended because it was certain to fail
+// fails, also where the turns still open then bring its figures back to a limit. It passes only when nothing that could flatter
+// it is.
 func verdict(slo []measurement.Objective, r measurement.StepResult, at func(measurement.Objective) float64, sent func(p float64) float64) measurement.Verdict {
 	if incomplete(r) {
 		return measurement.Undecided
 	}
-	known := r.MeasuredTurns > 0
+	known, own := r.MeasuredTurns > 0, false
 	for _, o := range append([]measurement.Objective{{Metric: "ttft", Quantile: .95, LimitMS: math.MaxFloat64}}, slo...) {
 		switch v := at(o); {
 		case v > o.LimitMS && o.Metric == "ttft" && sent(o.Quantile) <= o.LimitMS && slices.Contains(r.Flags, measurement.FlagClientLimited):
-			known = false
+			known, own = false, true
 		case v > o.LimitMS:
 			return measurement.Fail
 		case math.IsNaN(v) && o.LimitMS < math.MaxFloat64:
 			known = false
 		}
 	}
-	if r.ErrorRate != nil && *r.ErrorRate >= maxErrorRate {
+	if r.ErrorRate != nil && *r.ErrorRate >= maxErrorRate || !own && slices.Contains(r.Flags, measurement.FlagEarlyFail) {
 		return measurement.Fail
 	}
 	for _, f := range []string{measurement.FlagClientLimited, measurement.FlagCapBound, measurement.FlagUnstable, measurement.FlagContaminated} {

@@ -23,6 +23,12 @@ func Summary(w io.Writer, r measurement.Results) {
 	sentences(w, "SLO knee", kneeHead(u, r.Knees.SLO)+carries(r), r.Knees.SLO.Note)
 	sentences(w, "Curvature knee", kneeHead(u, r.Knees.Curvature), r.Knees.Curvature.Note)
 	sentences(w, "Saturation", kneeHead(u, r.Knees.Saturation), r.Knees.Saturation.Note)
+	if s := othersSentence(u, r.Knees.Others); s != "" {
+		sentences(w, "Other knees", s)
+	}
+	if s := sureness(u, r); s != "" {
+		sentences(w, "How sure", s)
+	}
 	binds(w, r.Mechanism)
 	fmt.Fprintf(w, "\nObjectives: %s; errors under 2 %%.\n\n", objectives(r.Config.SLO))
 	stepTable(w, u, r.Steps)
@@ -36,6 +42,63 @@ func Summary(w io.Writer, r measurement.Results) {
 			sentences(w, "Warning", s)
 		}
 	}
+}
+
+// sureness says how likely the objective holds at the two steps around the SLO knee and what would decide it, and what the logistic
+// curve makes of all steps; "" when neither is known.
+func sureness(u unit, r measurement.Results) string {
+	var at []string
+	steps := judged(byRate(r.Steps), r.Config.SLO)
+	lastPass, firstFail := bracket(steps)
+	for _, load := range []float64{lastPass, firstFail} {
+		i := slices.IndexFunc(steps, func(s measurement.StepResult) bool {
+			return s.Rate == load && s.PassProbability != nil && s.Verdict == verdictAt(steps, load)
+		})
+		if i < 0 {
+			continue
+		}
+		said := fmt.Sprintf("%s at %s", percent(*steps[i].PassProbability), u.of(load))
+		switch more := steps[i].MoreCalls; {
+		case steps[i].Decided != measurement.Undecided:
+		case more != nil:
+			said += fmt.Sprintf(" (undecided at 95 %%: about %s more would decide it)", count(twoDigits(*more), "call"))
+		default:
+			said += " (undecided at 95 %, and too near to the limit to be decided)"
+		}
+		at = append(at, said)
+	}
+	out := ""
+	if len(at) > 0 {
+		out = "the TTFT objective holds with a probability of " + strings.Join(at, ", ") + "."
+	}
+	if f := r.Knees.SLO.Logistic; f != nil {
+		out += fmt.Sprintf(" A logistic curve through the late turns of all steps crosses at %.3g", *f.Estimate)
+		if f.CI95 != [2]*float64{} {
+			out += " (95 % interval " + interval(f.CI95, func(v *float64) string { return plain(v, "%.3g", 1) }) + ")"
+		}
+		out += "."
+	}
+	return out
+}
+
+// twoDigits rounds a count up to two digits.
+func twoDigits(n int) int {
+	scale := 1
+	for n > 99*scale {
+		scale *= 10
+	}
+	return (n + scale - 1) / scale * scale
+}
+
+// percent writes a probability; what is nearly sure is not said to be.
+func percent(p float64) string {
+	switch {
+	case p < .01:
+		return "under 1 %"
+	case p > .99:
+		return "over 99 %"
+	}
+	return fmt.Sprintf("%.0f %%", 100*p)
 }
 
 // binds writes what binds as a sentence, and below it what speaks for it.
@@ -164,77 +227,6 @@ func compact(v *float64) string {
 	return number(v)
 }
 
-// CompareSummary writes the knees of several runs side by side, each estimate also as a multiple of the first run's, then which
-// steps count for nothing and every setting in which the runs differ: knees of different workloads do not compare.
-func CompareSummary(w io.Writer, rs []measurement.Results) {
-	if len(rs) == 0 {
-		return
-	}
-	rows := [][]string{{"run", "SLO knee", "estimate", "95 % interval", "of first's", "curvature", "saturation", "lowest load", "what binds"}}
-	if u, ok := commonUnit(rs); ok {
-		c := string(u)
-		rows = append(rows, []string{"", c, c, c, "estimate", c, c, "P95 TTFT, ms", ""})
-	} else {
-		rows[0] = slices.Insert(rows[0], 1, "load")
-		rows = append(rows, []string{"", "", "", "", "", "estimate", "", "", "P95 TTFT, ms", ""})
-	}
-	for _, r := range rs {
-		k := r.Knees.SLO
-		times := "-"
-		if a, b := value(rs[0].Knees.SLO.Estimate), value(k.Estimate); a > 0 && b > 0 && unitOf(r.Config) == unitOf(rs[0].Config) {
-			times = fmt.Sprintf("%.2fx", b/a)
-		}
-		p95 := "-"
-		if steps := byRate(whole(r.Steps)); len(steps) > 0 {
-			p95 = fmt.Sprintf("%s at %s", number(steps[0].TTFTP95), rate(steps[0].Rate))
-			if steps[0].TTFTP95 == nil {
-				p95 = "none at " + rate(steps[0].Rate)
-			}
-		}
-		row := []string{r.Label, kneeCell(k), plain(k.Estimate, "%.3g", 1), interval(k.CI95, func(v *float64) string { return plain(v, "%.3g", 1) }),
-			times, kneeCell(r.Knees.Curvature), kneeCell(r.Knees.Saturation), p95, orDash(r.Mechanism.Name)}
-		if len(row) < len(rows[0]) {
-			row = slices.Insert(row, 1, string(unitOf(r.Config)))
-		}
-		rows = append(rows, row)
-	}
-	table(w, rows, "run", "load", "what binds")
-	fmt.Fprintln(w)
-	for _, r := range rs {
-		fmt.Fprintln(w, title(r))
-		if cut := cutShort(r); cut != "" {
-			fmt.Fprintln(w, "    "+cut)
-		}
-	}
-	for _, r := range rs[1:] {
-		if d := differences(rs[0], r, workload); d != "" {
-			sentences(w, "Warning", fmt.Sprintf("%s and %s are not the same workload: %s.", rs[0].Label, r.Label, d))
-		}
-		if d := differences(rs[0], r, windows); d != "" {
-			if a, b := windowRange(rs[0]), windowRange(r); a != b {
-				d += fmt.Sprintf("; windows lasted %s against %s", a, b)
-			}
-			sentences(w, "Warning", fmt.Sprintf("%s and %s were not measured alike: %s. A longer window bounds a P95 better and sees more of what builds up slowly.", rs[0].Label, r.Label, d))
-		}
-	}
-}
-
-// windowRange is how long the windows of a run's whole steps were.
-func windowRange(r measurement.Results) string {
-	var s []float64
-	for _, step := range whole(r.Steps) {
-		s = append(s, step.WindowS)
-	}
-	if len(s) == 0 {
-		return "no time"
-	}
-	lo, hi := fmt.Sprintf("%.3g", slices.Min(s)), fmt.Sprintf("%.3g", slices.Max(s))
-	if lo == hi {
-		return lo + " s"
-	}
-	return lo + " to " + hi + " s"
-}
-
 // title names a run: its label, what answered, and how far its figures are to be believed.
 func title(r measurement.Results) string {
 	var who []string
@@ -318,43 +310,6 @@ func carries(r measurement.Results) string {
 		}
 	}
 	return ""
-}
-
-// setting is one that may make two runs' knees incomparable.
-type setting struct {
-	name string
-	of   func(measurement.Config) any
-}
-
-var (
-	workload = []setting{
-		{"system_prompt_tokens", func(c measurement.Config) any { return c.SystemPromptTokens }},
-		{"user_tokens", func(c measurement.Config) any { return c.UserTokens }},
-		{"turns", func(c measurement.Config) any { return c.Turns }},
-		{"output_tokens", func(c measurement.Config) any { return c.OutputTokens }},
-		{"ignore_eos", func(c measurement.Config) any { return c.IgnoreEOS }},
-		{"gap_min_s", func(c measurement.Config) any { return c.GapMinSeconds }},
-		{"gap_max_s", func(c measurement.Config) any { return c.GapMaxSeconds }},
-		{"arrivals", func(c measurement.Config) any { return process(c) }},
-		{"slo", func(c measurement.Config) any { return objectives(c.SLO) }},
-	}
-	windows = []setting{
-		{"warmup_s", func(c measurement.Config) any { return c.WarmupSeconds }},
-		{"step_duration_s", func(c measurement.Config) any { return c.StepSeconds }},
-		{"max_step_duration_s", func(c measurement.Config) any { return c.MaxStepSeconds }},
-		{"min_turns", func(c measurement.Config) any { return c.MinTurns }},
-	}
-)
-
-// differences names those of the settings in which two runs differ; "" when they are alike.
-func differences(a, b measurement.Results, of []setting) string {
-	var out []string
-	for _, f := range of {
-		if va, vb := f.of(a.Config), f.of(b.Config); va != vb {
-			out = append(out, fmt.Sprintf("%s is %v against %v", f.name, va, vb))
-		}
-	}
-	return strings.Join(out, "; ")
 }
 
 // number writes milliseconds for a cell.

@@ -228,7 +228,7 @@ func (s *step) turnEnds(t *measurement.Turn) {
 		s.refused = 0
 	}
 	lost := s.refused >= s.c.GiveUp
-	if t.Turn > 1 && s.rec.InWindow(t.Due) && len(t.Gaps) > 0 {
+	if t.Turn > 1 && t.Phase == measurement.Window && len(t.Gaps) > 0 {
 		for len(s.gaps) <= t.Turn {
 			s.gaps = append(s.gaps, nil)
 		}
@@ -239,9 +239,16 @@ func (s *step) turnEnds(t *measurement.Turn) {
 			measurement.RecordGap(s.gaps[t.Turn], g)
 		}
 	}
+	dooms := s.doomed != nil && s.doomedAt < 0 && s.rec.WindowEnd < 0 && t.Turn > 1 && t.Due >= s.rec.WindowStart && s.doomed(*t)
+	if dooms {
+		s.doomedAt = t.End
+	}
 	s.mu.Unlock()
-	if lost {
-		s.lost.Set()
+	if lost || dooms {
+		s.over.Set()
+	}
+	if dooms {
+		s.enough.Set()
 	}
 	s.tell.InFlight(now, calls, turns)
 }

@@ -47,27 +47,34 @@ func (d *Dial) at() (rate float64, turned clock.Event) {
 }
 
 // turned starts calls at the dial's rate until ctx ends. A rate that is turned takes effect at once, also when the next call
-// of the old one was far off.
+// of the old one was far off; a call of the old one that the cap holds back still comes first.
 func (s *step) turned(ctx, callCtx context.Context) {
 	begin, first := s.rec.Start, 0
 	for n := 0; ctx.Err() == nil; n++ {
 		rate, turned := s.c.Dial.at()
-		s.mu.Lock()
-		news := rate != s.rec.Rate
-		s.rec.Rate = rate
-		rec := s.rec
-		s.mu.Unlock()
-		if news {
-			s.tell.StepBegin(rec)
-		}
+		s.turn(rate)
 		rateCtx, cut := s.clk.WithCancelCause(ctx)
 		s.clk.Go("the dial", func() {
-			_ = turned.Wait(rateCtx)
+			if turned.Wait(rateCtx) == nil {
+				s.turn(s.c.Dial.Rate())
+			}
 			cut(nil)
 		})
 		first += s.arrive(ctx, rateCtx, callCtx, segment{begin: begin, first: first, arrivals: s.c.Process.Arrivals(s.c.Script.Seed, n, rate)})
 		_ = turned.Wait(ctx) // where arrivals have an end
 		cut(nil)
 		begin = s.clk.Now()
+	}
+}
+
+// turn tells of another rate.
+func (s *step) turn(rate float64) {
+	s.mu.Lock()
+	news := rate != s.rec.Rate
+	s.rec.Rate = rate
+	rec := s.rec
+	s.mu.Unlock()
+	if news {
+		s.tell.StepBegin(rec)
 	}
 }

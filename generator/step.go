@@ -16,12 +16,16 @@ import (
 // RunStep runs one step from now on: calls arrive as Config.Process says, at the rate, from its start to the end of its
 // window; then the calls in progress end. The step is complete when WindowEnd is set.
 func RunStep(ctx context.Context, clk clock.Clock, to Endpoint, tell Observer, c Config, number int, rate float64) (measurement.Step, error) {
-	return runStep(ctx, clk, to, tell, c, number, rate, clk.Now())
+	return runStep(ctx, clk, to, tell, c, number, StepPlan{Rate: rate}, clk.Now())
 }
 
-func runStep(ctx context.Context, clk clock.Clock, to Endpoint, tell Observer, c Config, number int, rate float64, start time.Duration) (measurement.Step, error) {
-	s := &step{clk: clk, to: to, tell: tell, c: c, enough: clk.NewEvent(), lost: clk.NewEvent(), idle: clk.NewEvent(),
-		rec: measurement.Step{Step: number, Rate: rate, Start: start, WindowStart: start + c.Warmup, WindowEnd: measurement.Never,
+func runStep(ctx context.Context, clk clock.Clock, to Endpoint, tell Observer, c Config, number int, plan StepPlan, start time.Duration) (measurement.Step, error) {
+	if plan.StepDuration > 0 {
+		c.StepDuration = plan.StepDuration
+		c.MaxStepDuration = max(c.MaxStepDuration, plan.StepDuration)
+	}
+	s := &step{clk: clk, to: to, tell: tell, c: c, doomed: plan.Doomed, doomedAt: measurement.Never, enough: clk.NewEvent(), over: clk.NewEvent(), idle: clk.NewEvent(),
+		rec: measurement.Step{Step: number, Rate: plan.Rate, Start: start, WindowStart: start + c.Warmup, WindowEnd: measurement.Never,
 			DrainEnd: measurement.Never},
 		lastDue: measurement.Never}
 	if s.c.GiveUp == 0 {
@@ -40,8 +44,10 @@ type step struct {
 	tell    Observer
 	c       Config
 	enough  clock.Event // MinTurns measured turns have been sent, or can never be
-	lost    clock.Event // the endpoint takes no connection
+	over    clock.Event // nothing more is to be measured: the endpoint takes no connection, or the step is doomed
 	idle    clock.Event // arrivals have ended and no call is in progress
+
+	doomed func(measurement.Turn) bool // nil: no step is
 
 	blocked time.Duration // until when the cap last held arrivals back; of the process of arrivals
 
@@ -54,6 +60,7 @@ type step struct {
 	measured int                       // measured turns sent, or lost because an earlier turn failed
 	lastDue  time.Duration             // when the MinTurns-th of them was due
 	refused  int                       // connections refused in a row
+	doomedAt time.Duration             // when the turn ended that doomed the step
 	gaps     []*hdrhistogram.Histogram // by turn index
 
 	last      time.Duration // when live and turns last changed
@@ -124,7 +131,7 @@ func (s *step) run(ctx context.Context) (measurement.Step, error) {
 // or the due instant of the turn that made the minimum.
 func (s *step) window(ctx context.Context) error {
 	begin := s.rec.WindowStart
-	if s.lost.WaitUntil(ctx, begin) {
+	if s.over.WaitUntil(ctx, begin) {
 		return ErrLost
 	}
 	s.mu.Lock()
@@ -133,11 +140,11 @@ func (s *step) window(ctx context.Context) error {
 	s.rec.LiveMax, s.rec.InFlightStart = s.live, s.turns
 	s.mu.Unlock()
 	planned := begin + s.c.window(s.rec.Rate)
-	if s.lost.WaitUntil(ctx, planned) {
+	if s.over.WaitUntil(ctx, planned) && !s.isDoomed() {
 		return ErrLost
 	}
 	longest := begin + s.c.MaxStepDuration
-	if s.c.extends() {
+	if s.c.extends() && !s.isDoomed() {
 		s.enough.WaitUntil(ctx, longest)
 	}
 	if err := ctx.Err(); err != nil {
@@ -153,12 +160,21 @@ func (s *step) window(ctx context.Context) error {
 	default:
 		end = max(end, s.lastDue)
 	}
+	if s.doomedAt >= 0 && s.doomedAt < end {
+		end, s.rec.EarlyFail = s.doomedAt, true
+	}
 	s.integrate(max(end, s.last))
 	s.rec.WindowEnd, s.rec.InFlightEnd = end, s.turns
 	if span := (end - begin).Seconds(); span > 0 {
 		s.rec.LiveMean, s.rec.LiveTurnsMean = s.liveArea/span, s.turnsArea/span
 	}
 	return nil
+}
+
+func (s *step) isDoomed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.doomedAt >= 0
 }
 
 // windowEnd is the window's end, or the end of time while it is not known; mu is held.
@@ -182,6 +198,9 @@ func (s *step) phase(due time.Duration) measurement.Phase {
 			end = s.rec.WindowStart + s.c.MaxStepDuration
 		default:
 			end = max(end, s.lastDue)
+		}
+		if s.doomedAt >= 0 {
+			end = min(end, s.doomedAt)
 		}
 	}
 	switch {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"kneefinder/clock"
 	"kneefinder/measurement"
@@ -13,17 +14,26 @@ import (
 // ErrLost says that the endpoint stopped taking connections.
 var ErrLost = errors.New("the endpoint no longer answers")
 
-// Plan decides the rate of the next step from the steps so far; ok is false when the sweep is done. It is called between
+// Plan decides what the next step is from the steps so far; ok is false when the sweep is done. It is called between
 // steps, never during one.
-type Plan func(done []measurement.Step) (rate float64, ok bool)
+type Plan func(done []measurement.Step) (next StepPlan, ok bool)
+
+// StepPlan is what is asked of one step.
+type StepPlan struct {
+	Rate         float64
+	StepDuration time.Duration // of its window, at least; 0: as the Config says
+	// Doomed is told every measured turn when it has ended, one after another; once it says true the window ends with that turn
+	// and the step is marked. It must not wait. nil: a window is as long as it is.
+	Doomed func(measurement.Turn) bool
+}
 
 // Rates is the plan of a fixed list.
 func Rates(rates []float64) Plan {
-	return func(done []measurement.Step) (float64, bool) {
+	return func(done []measurement.Step) (StepPlan, bool) {
 		if len(done) >= len(rates) {
-			return 0, false
+			return StepPlan{}, false
 		}
-		return rates[len(done)], true
+		return StepPlan{Rate: rates[len(done)]}, true
 	}
 }
 
@@ -43,17 +53,17 @@ func Sweep(ctx context.Context, clk clock.Clock, to Endpoint, tell Observer, c C
 	done = slices.Clone(done)
 	start := max(clk.Now(), c.StartAt)
 	for {
-		rate, ok := plan(done)
+		next, ok := plan(done)
 		if !ok {
 			return nil
 		}
 		if err := clk.SleepUntil(ctx, start); err != nil {
 			return err
 		}
-		s, err := runStep(ctx, clk, to, tell, c, len(done), rate, start)
+		s, err := runStep(ctx, clk, to, tell, c, len(done), next, start)
 		done = append(done, s)
 		if err != nil {
-			return fmt.Errorf("in the step at %g: %w", rate, err)
+			return fmt.Errorf("in the step at %g: %w", next.Rate, err)
 		}
 		start = clk.Now()
 		if c.slots() {

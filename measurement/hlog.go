@@ -29,7 +29,8 @@ const (
 func WriteHLog(w io.Writer, log Log) error {
 	b := bufio.NewWriter(w)
 	fmt.Fprintln(b, "#[Histogram log format version 1.3]")
-	if started, err := time.Parse(time.RFC3339Nano, log.Header.Started); err == nil {
+	started, real := log.Wall(0)
+	if real {
 		fmt.Fprintf(b, "#[StartTime: %.3f (seconds since epoch), %s]\n", float64(started.UnixNano())/1e9, started.UTC().Format(time.RFC3339))
 	}
 	fmt.Fprintln(b, `"StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"`)
@@ -54,7 +55,11 @@ func WriteHLog(w io.Writer, log Log) error {
 			if h.Tag() != TagCached && h.Tag() != TagCalls {
 				top /= 1e6
 			}
-			fmt.Fprintf(b, "Tag=%s,%.3f,%.3f,%.3f,%s\n", h.Tag(), s.WindowStart.Seconds(), (s.WindowEnd - s.WindowStart).Seconds(), top, enc)
+			begin := s.WindowStart
+			if wall, ok := log.Wall(s.WindowStart); ok {
+				begin = wall.Sub(started) // with the pauses of a run that was gone on with
+			}
+			fmt.Fprintf(b, "Tag=%s,%.3f,%.3f,%.3f,%s\n", h.Tag(), begin.Seconds(), (s.WindowEnd - s.WindowStart).Seconds(), top, enc)
 		}
 	}
 	return b.Flush()

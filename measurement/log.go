@@ -174,6 +174,7 @@ type stepRecord struct {
 	LiveTurnsMean float64     `json:"live_turns_mean"`
 	InFlightStart int         `json:"in_flight_start"`
 	InFlightEnd   int         `json:"in_flight_end"`
+	EarlyFail     bool        `json:"early_fail,omitempty"`
 	Residue       int         `json:"residue_calls"`
 	ITL           []Histogram `json:"itl_hdr,omitempty"`
 }
@@ -261,14 +262,14 @@ func stepLine(kind string, s Step) stepRecord {
 	return stepRecord{Type: kind, Step: s.Step, Rate: s.Rate, Start: seconds(s.Start), WindowStart: seconds(s.WindowStart),
 		WindowEnd: seconds(s.WindowEnd), DrainEnd: seconds(s.DrainEnd), ArrivedCalls: s.ArrivedCalls, HeldCalls: s.HeldCalls,
 		LiveMean: s.LiveMean, LiveMax: s.LiveMax, LiveTurnsMean: s.LiveTurnsMean, InFlightStart: s.InFlightStart,
-		InFlightEnd: s.InFlightEnd, Residue: s.Residue, ITL: s.ITL}
+		InFlightEnd: s.InFlightEnd, EarlyFail: s.EarlyFail, Residue: s.Residue, ITL: s.ITL}
 }
 
 func (r stepRecord) step() Step {
 	return Step{Step: r.Step, Rate: r.Rate, Start: time.Duration(r.Start), WindowStart: time.Duration(r.WindowStart),
 		WindowEnd: time.Duration(r.WindowEnd), DrainEnd: time.Duration(r.DrainEnd), ArrivedCalls: r.ArrivedCalls,
 		HeldCalls: r.HeldCalls, LiveMean: r.LiveMean, LiveMax: r.LiveMax, LiveTurnsMean: r.LiveTurnsMean,
-		InFlightStart: r.InFlightStart, InFlightEnd: r.InFlightEnd, Residue: r.Residue, ITL: r.ITL}
+		InFlightStart: r.InFlightStart, InFlightEnd: r.InFlightEnd, EarlyFail: r.EarlyFail, Residue: r.Residue, ITL: r.ITL}
 }
 
 func (l turnLine) turn() Turn {
@@ -391,6 +392,19 @@ func (log *Log) Complete() []Step {
 		}
 	}
 	return log.Steps
+}
+
+// Wall is the wall time of an instant of the run; ok is false when the log does not tell, as that of a simulated run. A run
+// that was gone on with has a clock of its own from there on: the time in between is in none of its instants.
+func (log *Log) Wall(at time.Duration) (t time.Time, ok bool) {
+	started, base := log.Header.Started, time.Duration(0)
+	for _, e := range log.Epochs {
+		if at >= e.At && e.Started != "" {
+			started, base = e.Started, e.At
+		}
+	}
+	t, err := time.Parse(time.RFC3339Nano, started)
+	return t.Add(at - base), err == nil
 }
 
 // End is the last instant that the log tells of.

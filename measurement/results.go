@@ -56,6 +56,7 @@ type StepResult struct {
 	ErrorRate     *float64        `json:"error_rate"` // of the turns due in the window and sent (or shed)
 	ErrorKinds    map[Outcome]int `json:"error_kinds,omitempty"`
 
+	TTFTMean       *float64    `json:"ttft_mean_ms"` // absent when a turn got no token
 	TTFTP50        *float64    `json:"ttft_p50_ms"`
 	TTFTP95        *float64    `json:"ttft_p95_ms"`
 	TTFTP99        *float64    `json:"ttft_p99_ms"`
@@ -79,6 +80,13 @@ type StepResult struct {
 	InFlightSlope       *float64 `json:"in_flight_slope"`  // (in flight at the window's end - at its start)/arrived turns
 	SaturationRatio     *float64 `json:"saturation_ratio"` // 1 - InFlightSlope: completions/arrivals
 	ScheduleLagP99      *float64 `json:"schedule_lag_p99_ms"`
+
+	// How sure the TTFT objective is, of several the least sure; absent without one. The verdict does not depend on it.
+	LateTurns       *int     `json:"late_turns"`        // measured turns over its limit or without a token
+	NEff            *float64 `json:"n_eff"`             // how many independent turns the measured ones are worth
+	PassProbability *float64 `json:"pass_probability"`  // 0..1, that in the long run no more turns are late than it allows
+	Decided         Verdict  `json:"decided,omitempty"` // what a test at 95 % says
+	MoreCalls       *int     `json:"more_calls_needed"` // about so many more would decide it; absent when it is, or when no number would
 
 	Objectives []ObjectiveResult `json:"objectives"`
 	Retries    int               `json:"retries"`      // requests sent again because a kept connection had been closed
@@ -173,6 +181,7 @@ const (
 	FlagErrors        = "errors"         // error rate of 2 % or more
 	FlagBuffered      = "buffered"       // answers came whole, in one read: something on the way buffers the stream
 	FlagColdCache     = "cold_cache"     // turns 2.. found no warm prefix although few calls were live
+	FlagEarlyFail     = "early_fail"     // the step was ended as soon as it was certain to fail
 	FlagOffRate       = "off_rate"       // the λ that came differs from the λ asked by more than a tenth
 )
 
@@ -195,13 +204,21 @@ type Knee struct {
 	CI95     [2]*float64 `json:"ci95_calls_per_s"`
 	Method   string      `json:"method"`
 	Note     string      `json:"note"`
+	Logistic *Fit        `json:"logistic,omitempty"` // beside the estimate of the SLO knee: the same from a logistic curve
 }
 
-// Knees are the three kinds of knee, side by side.
+// Fit is a knee read off a fitted curve.
+type Fit struct {
+	Estimate *float64    `json:"estimate_calls_per_s"`
+	CI95     [2]*float64 `json:"ci95_calls_per_s"`
+}
+
+// Knees are the three kinds of knee, side by side, and others.
 type Knees struct {
-	SLO        Knee `json:"slo"`
-	Curvature  Knee `json:"curvature"`
-	Saturation Knee `json:"saturation"`
+	SLO        Knee   `json:"slo"`
+	Curvature  Knee   `json:"curvature"`
+	Saturation Knee   `json:"saturation"`
+	Others     []Knee `json:"others,omitempty"` // what else is called a knee, by its Method
 }
 
 // Mechanism says what binds at the knee, and why we think so.

@@ -38,6 +38,8 @@ type Config struct {
 	MaxStepSeconds     float64     `json:"max_step_duration_s"`
 	DrainSeconds       float64     `json:"drain_s"`
 	MinTurns           int         `json:"min_turns"`
+	FindKnee           bool        `json:"find_knee,omitempty"` // the rates after the first were found by search
+	ConfirmSeconds     float64     `json:"confirm_s,omitempty"` // the window of the steps that confirm what the search found
 	MaxConcurrentCalls int         `json:"max_concurrent_calls"`
 	Language           string      `json:"language,omitempty"`
 	SLO                []Objective `json:"slo"`
@@ -100,6 +102,7 @@ type Step struct {
 	InFlightStart int         // turns in flight when the window began
 	InFlightEnd   int         // turns in flight when the window ended
 	LiveTurnsMean float64     // time average over the window of turns that have begun and not ended, counted as they do
+	EarlyFail     bool        // the window ended as soon as the step was certain to fail
 	Residue       int         // calls still open when the drain was cut
 	ITL           []Histogram // gaps between token events of measured turns, by turn index
 }

@@ -86,13 +86,18 @@ func (s *sampler) Results(measurement.Results)       {}
 
 // figures are an engine's, by the names that those of a real one have.
 func figures(s engine.Stats) map[string]float64 {
+	// Layers with a window keep fewer tokens than the others: parts of the pool are told in tokens of the longest sequence that it
+	// holds, so that they add up to it for every model.
+	tokens := func(bytes int64) float64 {
+		return float64(bytes) * float64(s.KVPoolTokens) / float64(max(1, s.KVPoolBytes))
+	}
 	return map[string]float64{
 		measurement.SampleRunning:     float64(s.Running),
 		measurement.SampleQueued:      float64(s.Waiting),
 		measurement.SampleKVUsage:     s.Usage(),
-		measurement.SampleKVUsed:      float64(s.KVUsedTokens),
-		measurement.SampleKVCached:    float64(s.KVCachedTokens),
-		measurement.SampleKVFree:      float64(s.KVFreeTokens),
+		measurement.SampleKVUsed:      tokens(s.KVUsedBytes),
+		measurement.SampleKVCached:    tokens(s.KVCachedBytes),
+		measurement.SampleKVFree:      tokens(s.KVPoolBytes - s.KVUsedBytes - s.KVCachedBytes),
 		measurement.SampleKVPool:      float64(s.KVPoolTokens),
 		measurement.SampleEvicted:     float64(s.EvictedTokens),
 		measurement.SampleRetractions: float64(s.Retractions),

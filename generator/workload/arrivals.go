@@ -139,11 +139,17 @@ type renewal struct {
 	n, stride int
 }
 
+// lastArrival is the last second that a time.Duration can tell of, with room for what follows a call.
+const lastArrival = 9e9
+
 func (r *renewal) Next() (Arrival, bool) {
 	r.at += r.gap()
 	at := r.at
 	if r.warp != nil {
 		at = r.warp(at)
+	}
+	if !(at < lastArrival) { // at a rate at which nothing comes in a lifetime
+		return Arrival{}, false
 	}
 	a := Arrival{At: time.Duration(at * float64(time.Second)), N: r.n}
 	r.n += r.stride

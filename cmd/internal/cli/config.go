@@ -104,3 +104,11 @@ func Configured(path string) (map[string]any, error) {
 	}
 	return resolver.(file).values, nil
 }
+
+// CheckRate says why a number of calls/s cannot be one.
+func CheckRate(v float64) error {
+	if v >= 1e-6 && v <= 1e6 { // NaN is neither
+		return nil
+	}
+	return fmt.Errorf("%v cannot be a rate: give calls per second, from 1e-6 to 1e6", v)
+}

@@ -166,6 +166,8 @@ type Workload struct {
 	Rates              Rates    `help:"Call rates λ to try, calls/s, from low to high." placeholder:"0.2,0.5,1" group:"steps"`
 	Concurrency        Rates    `help:"Instead of rates: calls spoken at once, each followed at once by the next. A closed loop hides queueing; it is for comparing with other tools." placeholder:"1,2,4" group:"steps"`
 	Arrivals           string   `help:"How calls arrive: poisson, constant, gamma:CV, ramp:DURATION, or a file of seconds from a step's start." default:"poisson" placeholder:"KIND" complete:"poisson,constant,file" group:"steps"`
+	FindKnee           bool     `help:"Search for the knee instead of trying all rates: double from the lowest, bisect, try the bracket again, confirm. Steps that are certain to fail end early." group:"steps"`
+	Confirm            *Seconds `help:"Measured window, at least, of the two steps that confirm what --find-knee found." placeholder:"5m" group:"steps"`
 	Extend             bool     `help:"Go on below or above the rates (at most 6 more) when the knee is not between them." default:"true" negatable:"" group:"steps"`
 	StopAfterFail      bool     `help:"End the sweep with the first rate that fails." group:"steps"`
 	SLO                *SLO     `help:"What must hold: a limit for P95 TTFT, or a list such as ttft:p95:300ms,itl:p95:40ms." placeholder:"300ms" group:"steps"`
@@ -270,6 +272,27 @@ func (w *Workload) Config() (measurement.Config, error) {
 			return c, fmt.Errorf("--arrivals: %w", err)
 		}
 		c.Rates = []float64{rate}
+	}
+	if w.FindKnee {
+		if c.Arrivals == "closed" || recorded(c.Arrivals) {
+			return c, fmt.Errorf("--find-knee chooses the rates: it goes with neither --concurrency nor a file of --arrivals")
+		}
+		if w.StopAfterFail {
+			return c, fmt.Errorf("--find-knee needs a rate that fails to know where the knee is: leave --stop-after-fail out")
+		}
+		if !slices.ContainsFunc(c.SLO, func(o measurement.Objective) bool { return o.Metric == "ttft" }) {
+			return c, fmt.Errorf("--find-knee looks for where a TTFT objective fails: give --slo one")
+		}
+		if len(c.Rates) == 0 {
+			return c, fmt.Errorf("--find-knee needs a rate to start from: give --rates 0.1 (calls/s) or --preset (%s)", PresetNames)
+		}
+		c.FindKnee, c.ConfirmSeconds, c.Rates = true, 300, c.Rates[:1]
+		if w.Confirm != nil {
+			c.ConfirmSeconds = time.Duration(*w.Confirm).Seconds()
+		}
+		c.ConfirmSeconds = max(c.ConfirmSeconds, c.StepSeconds)
+	} else if w.Confirm != nil {
+		return c, fmt.Errorf("--confirm is of --find-knee, which is missing")
 	}
 	c.Transcripts = filepath.Base(w.Transcripts)
 	if w.Transcripts == "" {

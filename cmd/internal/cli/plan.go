@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"math"
 	"text/tabwriter"
 	"time"
 
@@ -38,6 +39,9 @@ func EstimateStep(c measurement.Config, rate float64) Estimate {
 
 // WritePlan prints what a sweep would do, without doing it.
 func WritePlan(w io.Writer, c measurement.Config, extend bool, gpuPrice float64) error {
+	if c.FindKnee {
+		return writeSearch(w, c, gpuPrice)
+	}
 	unit := "λ calls/s"
 	if c.Arrivals == "closed" {
 		unit = "calls at once"
@@ -59,13 +63,74 @@ func WritePlan(w io.Writer, c measurement.Config, extend bool, gpuPrice float64)
 	}
 	fmt.Fprintf(w, "\nEach step: %.0f s warm-up, a window of %.0f s or until %d measured turns (at most %.0f s), then the calls in progress end (at most %.0f s).\n",
 		c.WarmupSeconds, c.StepSeconds, c.MinTurns, c.MaxStepSeconds, c.DrainSeconds)
-	fmt.Fprintf(w, "A call: %d turns, a system prompt of %d tokens of its own, %d tokens out, pauses of %g-%g s. It passes while %s.\n",
-		c.Turns, c.SystemPromptTokens, c.OutputTokens, c.GapMinSeconds, c.GapMaxSeconds, SLOText(c.SLO))
+	writeCall(w, c)
 	if extend && c.Arrivals != "closed" {
 		fmt.Fprintf(w, "Should the knee not lie between these rates, up to %d more are tried below or above them (--no-extend forbids).\n", analysis.MaxExtensions)
 	}
 	if gpuPrice > 0 {
 		fmt.Fprintf(w, "At $%.2f an hour: about $%.2f.\n", gpuPrice, gpuPrice*sum.Duration.Hours())
+	}
+	return nil
+}
+
+func writeCall(w io.Writer, c measurement.Config) {
+	fmt.Fprintf(w, "A call: %d turns, a system prompt of %d tokens of its own, %d tokens out, pauses of %g-%g s. It passes while %s.\n",
+		c.Turns, c.SystemPromptTokens, c.OutputTokens, c.GapMinSeconds, c.GapMaxSeconds, SLOText(c.SLO))
+}
+
+// searchDoublings is up to how many doublings from the start a plan looks for the knee.
+const searchDoublings = 8
+
+// fewestLate is how many late turns in a row are certain to fail a step.
+const fewestLate = 8
+
+// searchPlan is what a search takes when the knee is at a rate and every step tells which side it is on: with steps that fail at once,
+// and with none that does.
+func searchPlan(c measurement.Config, knee float64) (fast, slow time.Duration, steps int) {
+	var done []measurement.StepResult
+	for {
+		p, ok := analysis.Search(c.Rates[0], c.ConfirmSeconds, done)
+		if !ok {
+			return fast, slow, len(done)
+		}
+		step := c
+		step.StepSeconds = probeWindow(c, p)
+		step.MaxStepSeconds = max(c.MaxStepSeconds, step.StepSeconds)
+		whole := EstimateStep(step, p.Rate).Duration
+		r := measurement.StepResult{Rate: p.Rate, Verdict: measurement.Pass, WindowS: step.StepSeconds}
+		slow += whole
+		if p.Rate > knee {
+			r.Verdict = measurement.Fail
+			step.StepSeconds, step.MinTurns = 0, fewestLate
+			whole = min(whole, EstimateStep(step, p.Rate).Duration)
+		}
+		fast += whole
+		done = append(done, r)
+	}
+}
+
+// writeSearch prints what a search for the knee would take.
+func writeSearch(w io.Writer, c measurement.Config, gpuPrice float64) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "if the knee is between, calls/s\tsteps\tminutes\t")
+	least, most := time.Duration(math.MaxInt64), time.Duration(0)
+	low, knee := 0., c.Rates[0]
+	for range searchDoublings {
+		fast, slow, steps := searchPlan(c, (low+knee)/2)
+		least, most = min(least, fast), max(most, slow)
+		fmt.Fprintf(t, "%g and %g\t%d\t%.0f to %.0f\t\n", low, knee, steps, fast.Minutes(), slow.Minutes())
+		low, knee = knee, 2*knee
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "\nThe search doubles the rate from %g calls/s until a step fails, bisects to a tenth, tries the bracket again and confirms the knee twice: %.0f to %.0f minutes, more when steps contradict one another.\n",
+		c.Rates[0], least.Minutes(), most.Minutes())
+	fmt.Fprintf(w, "Each step: %.0f s warm-up, a window of %.0f s (%.0f s to confirm) or until %d measured turns (at most %.0f s), then the calls in progress end. One that is certain to fail ends at once.\n",
+		c.WarmupSeconds, c.StepSeconds, c.ConfirmSeconds, c.MinTurns, c.MaxStepSeconds)
+	writeCall(w, c)
+	if gpuPrice > 0 {
+		fmt.Fprintf(w, "At $%.2f an hour: $%.2f to $%.2f.\n", gpuPrice, gpuPrice*least.Hours(), gpuPrice*most.Hours())
 	}
 	return nil
 }

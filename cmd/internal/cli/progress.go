@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/term"
 
+	"kneefinder/analysis"
 	"kneefinder/clock"
 	"kneefinder/measurement"
 )
@@ -53,6 +54,9 @@ func (p *Progress) begin(clk clock.Clock, c measurement.Config) {
 		return
 	}
 	p.clk, p.config, p.left = clk, c, append([]float64(nil), c.Rates[min(p.skipped, len(c.Rates)):]...)
+	if c.FindKnee { // the search tells each
+		p.left = nil
+	}
 	if !p.live {
 		return
 	}
@@ -93,6 +97,21 @@ func (p *Progress) extended(rate float64) {
 	fmt.Fprintf(p.w, "the knee is not between the rates so far: going on at %g calls/s\n", rate)
 }
 
+// searching tells what a search tries next, with a window of at least so many seconds.
+func (p *Progress) searching(next analysis.Probe, window float64) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.left, p.config.StepSeconds = []float64{next.Rate}, window
+	p.config.MaxStepSeconds = max(p.config.MaxStepSeconds, window)
+	if next.Confirm {
+		p.clear()
+		fmt.Fprintf(p.w, "the knee is near: trying %g calls/s for %s\n", next.Rate, round(time.Duration(window*float64(time.Second))))
+	}
+}
+
 // StepBegin announces a step.
 func (p *Progress) StepBegin(s measurement.Step) {
 	if p == nil {
@@ -102,8 +121,12 @@ func (p *Progress) StepBegin(s measurement.Step) {
 	defer p.mu.Unlock()
 	p.step, p.turns, p.errors = s, 0, 0
 	if !p.live && !p.Brief {
-		fmt.Fprintf(p.w, "%s: about %s; %s in all to come\n", p.load(s.Rate),
-			round(EstimateStep(p.config, s.Rate).Duration), round(p.toCome()))
+		about := round(EstimateStep(p.config, s.Rate).Duration)
+		if p.config.FindKnee {
+			fmt.Fprintf(p.w, "%s: about %s\n", p.load(s.Rate), about)
+		} else {
+			fmt.Fprintf(p.w, "%s: about %s; %s in all to come\n", p.load(s.Rate), about, round(p.toCome()))
+		}
 	}
 }
 

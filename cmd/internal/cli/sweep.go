@@ -68,6 +68,9 @@ func (s *Sweep) Run(ctx context.Context) (measurement.Results, error) {
 		for _, r := range keep.steps {
 			s.Watch.StepResult(r)
 		}
+		if len(done) > 0 {
+			s.Watch.Results(analysis.SoFar(s.Header, keep.results()))
+		}
 	}
 	looking, stop := context.WithCancel(ctx)
 	defer stop()
@@ -97,23 +100,54 @@ func (s *Sweep) Run(ctx context.Context) (measurement.Results, error) {
 // plan runs the rates asked for and then those that analysis wants, to have both sides of the knee.
 func (s *Sweep) plan(keep *collector) generator.Plan {
 	rates := s.Header.Config.Rates
-	return func(done []measurement.Step) (float64, bool) {
+	if s.Header.Config.FindKnee {
+		return s.search(keep)
+	}
+	return func(done []measurement.Step) (none generator.StepPlan, ok bool) {
 		steps := keep.results()
 		if n := len(steps); s.Flags.StopAfterFail && s.Header.Shard == "" && n > 0 && steps[n-1].Verdict == measurement.Fail {
-			return 0, false
+			return none, false
 		}
 		if len(done) < len(rates) {
-			return rates[len(done)], true
+			return generator.StepPlan{Rate: rates[len(done)]}, true
 		}
 		if !s.Flags.Extend || s.Generator.Closed || s.Header.Shard != "" { // shards must do the same without asking one another
-			return 0, false
+			return none, false
 		}
 		next, ok := analysis.NextRate(rates, steps, analysis.MaxExtensions)
 		if ok {
 			s.Progress.extended(next)
 		}
-		return next, ok
+		return generator.StepPlan{Rate: next}, ok
 	}
+}
+
+// search runs the steps that analysis wants until the knee is found.
+func (s *Sweep) search(keep *collector) generator.Plan {
+	c := s.Header.Config
+	return func([]measurement.Step) (generator.StepPlan, bool) {
+		p, ok := analysis.Search(c.Rates[0], c.ConfirmSeconds, keep.results())
+		if !ok {
+			return generator.StepPlan{}, false
+		}
+		next := generator.StepPlan{Rate: p.Rate, Doomed: analysis.FailsEarly(c.SLO)}
+		window := probeWindow(c, p)
+		next.StepDuration = time.Duration(window * float64(time.Second))
+		s.Progress.searching(p, window)
+		return next, true
+	}
+}
+
+// probeWindow is the least window of a search's step, in seconds.
+func probeWindow(c measurement.Config, p analysis.Probe) float64 {
+	const rough = 60
+	switch {
+	case p.Confirm:
+		return c.ConfirmSeconds
+	case p.Rough:
+		return min(rough, c.StepSeconds)
+	}
+	return c.StepSeconds
 }
 
 // collector writes the log, and analyses each step when it ends.

@@ -1,0 +1,111 @@
+package analysis
+
+import (
+	"math"
+	"testing"
+
+	"kneefinder/measurement"
+)
+
+// shares makes steps of 1000 turns each, worth so many, of which the logistic curve's share is late.
+func sharesOf(knee, slope, worth float64, rates ...float64) []measurement.StepResult {
+	var out []measurement.StepResult
+	for i, x := range rates {
+		late := int(math.Round(1000 * expit(logit(.05)+slope*math.Log(x/knee))))
+		p95 := 300 * (.5 + 10*float64(late)/1000) // over the limit where more than 5 % are late
+		s := points([3]float64{x, p95})[0]
+		s.Step, s.MeasuredTurns, s.LateTurns, s.NEff = i, 1000, &late, figure(worth)
+		out = append(out, s)
+	}
+	return out
+}
+
+func TestLogisticFindsTheCurve(t *testing.T) {
+	steps := sharesOf(2.5, 6, 1000, 1, 1.5, 2, 3, 4)
+	l, ok := fitLogistic(steps, slo300[0], 2, 3)
+	if !ok || math.Abs(l.knee-math.Log(2.5)) > .02 || math.Abs(l.slope-6) > .3 || l.scale != 1 {
+		t.Fatalf("knee %v, slope %v, misfit %v, %v; want 2.5, 6", math.Exp(l.knee), l.slope, l.scale, ok)
+	}
+	if p := l.holds(l.knee); math.Abs(p-.5) > 1e-3 {
+		t.Errorf("at the knee the objective holds with probability %v, want .5", p)
+	}
+	last := 1.
+	for x := 1.5; x < 4; x += .1 {
+		p := l.holds(math.Log(x))
+		if p > last+1e-9 {
+			t.Errorf("at %v the probability %v is more than at less load, %v", x, p, last)
+		}
+		last = p
+	}
+	lo, hi := l.interval()
+	if !(lo < l.knee && l.knee < hi) || math.Abs(l.holds(lo)-.975) > 1e-3 || math.Abs(l.holds(hi)-.025) > 1e-3 {
+		t.Errorf("interval %v to %v: the probabilities at its ends are %v and %v", math.Exp(lo), math.Exp(hi), l.holds(lo), l.holds(hi))
+	}
+	// The profile is the maximum over all slopes.
+	at := math.Log(2.2)
+	best := math.Inf(-1)
+	for b := 0.; b < 60; b += .001 {
+		best = max(best, l.likelihood(l.target+b*(l.center-at), b))
+	}
+	if got, want := l.deviance(at), 2*(l.best-best); math.Abs(got-want) > 1e-4 {
+		t.Errorf("deviance at 2.2: %v, by trying all slopes %v", got, want)
+	}
+	few, _ := fitLogistic(sharesOf(2.5, 6, 50, 1, 1.5, 2, 3, 4), slo300[0], 2, 3)
+	if a, b := few.interval(); !(a < lo && b > hi || math.IsNaN(a) || math.IsNaN(b)) {
+		t.Errorf("turns worth a twentieth: %v to %v is no wider than %v to %v", a, b, lo, hi)
+	}
+}
+
+func TestLogisticDoesNotMindUnits(t *testing.T) {
+	a, _ := fitLogistic(sharesOf(2.5, 6, 100, 1, 1.5, 2, 3, 4), slo300[0], 2, 3)
+	b, _ := fitLogistic(sharesOf(2500, 6, 100, 1000, 1500, 2000, 3000, 4000), slo300[0], 2000, 3000)
+	if d := math.Exp(b.knee-a.knee) - 1000; math.Abs(d) > 1e-3 {
+		t.Errorf("in calls per 1000 s the knee is %v times as much", d+1000)
+	}
+}
+
+func TestLogisticRefuses(t *testing.T) {
+	falling := sharesOf(2.5, 6, 1000, 1, 1.5, 2, 3, 4)
+	for i := range falling {
+		falling[i].Rate = 5 - falling[i].Rate
+	}
+	unknown := sharesOf(2.5, 6, 1000, 1, 2, 3)
+	unknown[1].NEff = nil
+	for why, steps := range map[string][]measurement.StepResult{
+		"two loads": sharesOf(2.5, 6, 1000, 2, 3), "none over": sharesOf(9, 6, 1000, 1, 2, 3), "all over": sharesOf(.1, 6, 1000, 1, 2, 3),
+		"falling": falling, "a step that does not tell": unknown,
+	} {
+		if l, ok := fitLogistic(steps, slo300[0], 2, 3); ok {
+			t.Errorf("%s: a knee at %v", why, math.Exp(l.knee))
+		}
+	}
+}
+
+func TestLogisticBesideTheEstimate(t *testing.T) {
+	k := SLOKnee(sharesOf(2.5, 6, 200, 1, 1.5, 2, 3, 4), slo300)
+	if k.Logistic == nil || k.Estimate == nil || k.CI95[0] == nil || k.CI95[1] == nil {
+		t.Fatalf("%+v", k)
+	}
+	if e := *k.Logistic.Estimate; math.Abs(e-2.5) > .1 {
+		t.Errorf("the curve's estimate is %v, want 2.5", e)
+	}
+	for _, e := range []float64{*k.Estimate, *k.Logistic.Estimate} {
+		if e < *k.CI95[0] || e > *k.CI95[1] {
+			t.Errorf("the interval %v to %v does not hold %v", *k.CI95[0], *k.CI95[1], e)
+		}
+	}
+	r := measurement.Results{Config: measurement.Config{SLO: slo300}, Steps: sharesOf(2.5, 6, 200, 1, 1.5, 2, 3, 4)}
+	low, ok := Holds(r, 2)
+	high, _ := Holds(r, 3)
+	if !ok || low < .9 || high > .1 {
+		t.Errorf("the objective holds with probability %v at 2 and %v at 3, %v", low, high, ok)
+	}
+	if _, ok := Holds(measurement.Results{Config: measurement.Config{SLO: slo300}, Steps: sharesOf(9, 6, 200, 1, 2, 3)}, 2); ok {
+		t.Error("nothing fails: a probability all the same")
+	}
+	// Far above the limit is held at the load behind the first that fails.
+	l, _ := fitLogistic(sharesOf(6, 1, 200, 1, 2, 3, 12), slo300[0], 1, 2)
+	if f := l.fit(1, 2); *f.Estimate > 3+1e-9 {
+		t.Errorf("estimate %v, want 3 at most", *f.Estimate)
+	}
+}

@@ -1,0 +1,101 @@
+package analysis
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"kneefinder/measurement"
+)
+
+func TestOtherKnees(t *testing.T) {
+	even := points([3]float64{.2, 92, 1}, [3]float64{.4, 95, 1}, [3]float64{.6, 101, 1}, [3]float64{.8, 118, 1}, [3]float64{1, 160, 1}, [3]float64{1.2, 410, .97}, [3]float64{1.4, 2900, .85}, [3]float64{1.6, 9800, .7})
+	for i, v := range [][2]float64{{.6, 60}, {1.2, 61}, {1.8, 65}, {2.4, 75}, {3, 100}, {3.5, 200}, {3.6, 1500}, {3.4, 5000}} {
+		even[i].ThroughputTurns, even[i].TTFTMean = figure(v[0]), figure(v[1])
+	}
+	c := measurement.Config{Turns: 4}
+	none := math.NaN()
+	find := func(ks []measurement.Knee, method string) measurement.Knee {
+		for _, k := range ks {
+			if k.Method == method {
+				return k
+			}
+		}
+		return measurement.Knee{Status: measurement.NoKnee}
+	}
+	all := otherKnees(perSecond, c, even)
+	checkKnee(t, "throughput", find(all, MethodThroughput), measurement.Found, 1.4, 1.2, "3.6 turns/s are completed at 1.4")
+	checkKnee(t, "twice the lowest two", find(all, MethodDouble), measurement.Found, 1, 1.03312, "")
+	checkKnee(t, "three times", find(all, MethodTreble), measurement.Found, 1, 1.11929, "")
+	checkKnee(t, "power: turns per mean TTFT", find(all, MethodPower), measurement.Found, .8, none, "")
+	if s := othersSentence(perSecond, all); s != "at most 1.2 calls/s are completed; P95 TTFT doubles at 1.03; trebles at 1.12; completions per mean TTFT (Kleinrock's power) peak at 0.8." {
+		t.Error(s)
+	}
+	low := otherKnees(perSecond, c, even[:4])
+	checkKnee(t, "throughput still grows", find(low, MethodThroughput), measurement.AboveRange, .8, none, "not known")
+	checkKnee(t, "not yet twice", find(low, MethodDouble), measurement.AboveRange, .8, none, "stays under 2 times")
+	checkKnee(t, "power still rises", find(low, MethodPower), measurement.AboveRange, .8, none, "still rise")
+	high := otherKnees(perSecond, c, even[4:])
+	checkKnee(t, "power falls from the start", find(high, MethodPower), measurement.BelowRange, none, none, "fall from the lowest")
+	if all := otherKnees(perSecond, c, even[:1]); len(all) != 0 {
+		t.Errorf("one step: %+v", all)
+	}
+	if loop := otherKnees(atOnce, c, even); find(loop, MethodThroughput).Estimate != nil {
+		t.Error("a closed loop: calls per second as calls at once")
+	}
+}
+
+func TestCurvatureSaysWhatIsOdd(t *testing.T) {
+	for _, c := range []struct {
+		why, want string
+		steps     []measurement.StepResult
+	}{
+		{"concave", "saturated from the first step", points([3]float64{1, 100}, [3]float64{2, 700}, [3]float64{3, 900}, [3]float64{4, 980}, [3]float64{5, 1000})},
+		{"falling", "cold cache", points([3]float64{1, 900}, [3]float64{2, 100}, [3]float64{3, 110}, [3]float64{4, 200}, [3]float64{5, 1500})},
+		{"few points", "needs at least 5 rates; there are 2", points([3]float64{1, 100}, [3]float64{2, 700})},
+	} {
+		if k := CurvatureKnee(c.steps); !strings.Contains(k.Note, c.want) {
+			t.Errorf("%s: %q does not say %q", c.why, k.Note, c.want)
+		}
+	}
+	if k := CurvatureKnee(points([3]float64{1, 100}, [3]float64{2, 103}, [3]float64{3, 110}, [3]float64{4, 200}, [3]float64{5, 1500})); strings.Contains(k.Note, "cold cache") || strings.Contains(k.Note, "saturated from") {
+		t.Errorf("an ordinary curve: %q", k.Note)
+	}
+}
+
+func TestReplicasFor(t *testing.T) {
+	with := func(status measurement.KneeStatus, rate, estimate, lo, hi float64) measurement.Results {
+		return measurement.Results{Label: "x", Config: measurement.Config{SLO: slo300}, Knees: measurement.Knees{SLO: measurement.Knee{Status: status, Rate: figure(rate), Estimate: figure(estimate), CI95: [2]*float64{figure(lo), figure(hi)}, Note: "No step passed or failed."}}}
+	}
+	none := math.NaN()
+	loop := with(measurement.Found, 8, 9, 8, 10)
+	loop.Config.Arrivals = closed
+	for _, c := range []struct {
+		why    string
+		r      measurement.Results
+		demand float64
+		want   string // of the answer or of the refusal
+		ok     bool
+	}{
+		{"between", with(measurement.Found, .8, .9, .6, 1.3), 2.5, "2.5 calls/s need 3 replicas (between 2 and 5) for P95 TTFT at most 300 ms: one carries 0.9 calls/s, 95 % interval 0.6 to 1.3.", true},
+		{"a whole number of times", with(measurement.Found, .5, .5, .5, .5), 2.5, "need 5 replicas (5 at both ends", true},
+		{"one", with(measurement.Found, 4, 4.5, 3, 5), 2.5, "need 1 replica (1 at both ends", true},
+		{"no upper end", with(measurement.Found, .8, .9, .6, none), 2.5, "(at most 5; how few would do is not known)", true},
+		{"no lower end", with(measurement.Found, .8, .9, none, 1.3), 2.5, "(at least 2; how many are surely enough is not known)", true},
+		{"no estimate: by the rate that passed", with(measurement.Found, .8, none, none, none), 2.5, "need 4 replicas (the knee has no interval", true},
+		{"above the range", with(measurement.AboveRange, .8, none, none, none), 2.5, "the SLO knee lies above 0.8 calls/s, the highest load tried, so 4 replicas are enough", false},
+		{"below the range", with(measurement.BelowRange, none, none, none, none), 2.5, "sweep lower rates", false},
+		{"no knee", with(measurement.NoKnee, none, none, none, none), 2.5, "there is no SLO knee", false},
+		{"a closed loop", loop, 2.5, "closed loop", false},
+		{"nothing asked", with(measurement.Found, .8, .9, .6, 1.3), 0, "more than 0", false},
+	} {
+		got, err := ReplicasFor(c.r, c.demand)
+		said := got.String
+		if err != nil {
+			said = err.Error
+		}
+		if (err == nil) != c.ok || !strings.Contains(said(), c.want) {
+			t.Errorf("%s: %q, want %q", c.why, said(), c.want)
+		}
+	}
+}

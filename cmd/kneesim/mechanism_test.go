@@ -1,0 +1,63 @@
+package main
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"kneefinder/analysis"
+	"kneefinder/measurement"
+)
+
+// Each recipe makes one thing scarce, and that is what binds.
+func TestMechanisms(t *testing.T) {
+	dir := t.TempDir()
+	for _, c := range []struct {
+		why        string
+		flags      string
+		name       string
+		confidence string
+		evidence   []string
+	}{
+		{"a KV pool of four prefixes", "--preset l40s --kv-tokens 80000 --slo 3s --rates .005,.02",
+			analysis.MechanismEviction, "high", []string{"warm prefixes had been evicted", "turns over the limit missed their prefix"}},
+		{"first turns whose prefills take nearly all of the time, each far from the limit", "--gpu l40s --system-prompt-tokens 3000 --output-tokens 10 --turns 2 --gap 1s-2s --kv-tokens 4000000 --slo 2s --rates .2,1,2.5",
+			analysis.MechanismCompute, "high", []string{"At 2.5 calls/s the engine's time went into prefills for 9", "by its own count, for 7 % at 0.2 calls/s", "the first turn of each took 338 ms at 0.2 calls/s"}},
+		{"first turns that take long, and seldom come", "--preset l40s --rates .01,.05",
+			analysis.MechanismPrefill, "high", []string{"waited while another call's first turn was being prefilled"}},
+		{"long answers to long prefixes, in a growing batch", "--model llama-3.1-8b --gpu l40s --system-prompt-tokens 4000 --output-tokens 1000 --turns 2 --gap 1s-2s --kv-tokens 4000000 --slo itl:p95:50ms --rates .02,.2,.5 --min-turns 200 --max-concurrent-calls 4000 --total-timeout 10m",
+			analysis.MechanismDecode, "", []string{"P95 of the gaps between tokens grew 2.", "as the turns in flight grew from", "the batch itself slows down"}},
+		{"two requests at once at most", "--preset demo --max-running 2 --output-tokens 100 --rates .5,1",
+			analysis.MechanismLimit, "high", []string{"2 requests ran in ", "which is the engine's limit", "were sent while at least as many were in flight"}},
+		{"a cap on calls of this side's", "--preset demo --output-tokens 400 --max-concurrent-calls 4 --rates .3,2",
+			analysis.MechanismClient, "high", []string{"--max-concurrent-calls"}},
+	} {
+		label := strings.ReplaceAll(c.why, " ", "-")
+		code, out, errs := call(t.Context(), append([]string{"simulate", "--no-extend", "--label", label, "--out", dir}, strings.Fields(c.flags)...)...)
+		if code != 0 {
+			t.Fatalf("%s: exit %d\n%s", c.why, code, errs)
+		}
+		r, err := measurement.ReadResults(filepath.Join(dir, label+".json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := strings.Join(r.Mechanism.Evidence, "\n")
+		if r.Mechanism.Name != c.name || c.confidence != "" && r.Mechanism.Confidence != c.confidence {
+			t.Errorf("%s: %q, confidence %s; want %q, %s\n%s", c.why, r.Mechanism.Name, r.Mechanism.Confidence, c.name, c.confidence, out)
+		}
+		for _, e := range c.evidence {
+			if !strings.Contains(all, e) {
+				t.Errorf("%s: no %q in\n%s", c.why, e, all)
+			}
+		}
+		// Without the engine's own word the verdict may be less sure, or none, but not another.
+		log, err := measurement.OpenLog(filepath.Join(dir, label+".turns.jsonl"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		log.Samples = nil
+		if m := analysis.Analyze(log).Mechanism; m.Name != c.name && m.Name != "" {
+			t.Errorf("%s: %q without samples, want %q or none\n%s", c.why, m.Name, c.name, strings.Join(m.Evidence, "\n"))
+		}
+	}
+}
