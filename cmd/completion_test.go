@@ -31,7 +31,7 @@ func TestCommandsComplete(t *testing.T) {
 		"kneeanalyze k":                      {"knee"},
 		"kneeanalyze knee ":                  {"mock.turns.jsonl"},
 		"kneeanalyze merge m":                {"mock.turns.jsonl"},
-		"kneeanalyze export --format ":       {"csv", "hlog", "json", "openmetrics"},
+		"kneeanalyze export --format ":       {"csv", "hlog", "json", "llm-d", "openmetrics"},
 		"kneeanalyze export -o m":            {"mock.turns.jsonl"},
 		"kneemock serve --kind ":             {"sglang", "vllm"},
 		"kneemock serve --model gemma-4":     {"gemma-4-12b"},

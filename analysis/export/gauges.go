@@ -24,7 +24,7 @@ func (e *exporter) gauges() {
 	end := e.end()
 	e.head(names.SLO, "gauge", "Limit of an objective.")
 	for _, o := range e.r.Config.SLO {
-		e.stays(e.steps[0].Start, end, o.LimitMS/1e3, names.SLO, names.Metric, o.Metric, names.Quantile, quantile(o.Quantile))
+		e.stays(e.steps[0].Start, end, names.Seconds(o.LimitMS), names.SLO, names.Metric, o.Metric, names.Quantile, quantile(o.Quantile))
 	}
 	e.head(names.RunInfo, "gauge", "The run; always 1.")
 	g := e.r.Engine
@@ -127,7 +127,7 @@ func (e *exporter) figures() {
 	for i := range e.r.Steps {
 		results[e.r.Steps[i].Step] = &e.r.Steps[i]
 	}
-	unix := func(at time.Duration) float64 { return float64(e.start.Add(at).UnixNano()) / 1e9 }
+	unix := func(at time.Duration) float64 { return float64(e.wall(at).UnixNano()) / 1e9 }
 	for _, f := range []struct {
 		name, help string
 		from       func(s *step) time.Duration

@@ -18,7 +18,7 @@ import (
 
 // OpenMetrics writes a run as the metrics that kneeload would have shown while it ran, a sample every interval of the run's
 // own wall time, for promtool tsdb create-blocks-from openmetrics: dashboards then show the run as if it had been scraped.
-// start is the wall time of the run's 0. A gap between tokens is counted when its step ends, unless the log kept every gap;
+// start is the wall time of the run's 0; zero leaves it to the log, which also knows the pauses of a run that was gone on with. A gap between tokens is counted when its step ends, unless the log kept every gap;
 // then when its turn ends. Figures of steps are those of r.
 func OpenMetrics(w io.Writer, log measurement.Log, r measurement.Results, start time.Time, interval time.Duration) error {
 	if interval < time.Millisecond {
@@ -131,10 +131,19 @@ func (e *exporter) sample(at time.Duration, value float64, name string, labels .
 	b = append(b, `"} `...)
 	b = strconv.AppendFloat(b, value, 'g', -1, 64)
 	b = append(b, ' ')
-	ms := e.start.Add(at).UnixMilli()
+	ms := e.wall(at).UnixMilli()
 	b = strconv.AppendInt(b, ms/1000, 10)
 	b = fmt.Appendf(b, ".%03d\n", ms%1000)
 	_, _ = e.w.Write(b) // the error sticks until Flush
+}
+
+// wall is the wall time of an instant.
+func (e *exporter) wall(at time.Duration) time.Time {
+	if e.start.IsZero() {
+		t, _ := e.log.Wall(at)
+		return t
+	}
+	return e.start.Add(at)
 }
 
 func appendEscaped(b []byte, s string) []byte {
@@ -155,7 +164,7 @@ func appendEscaped(b []byte, s string) []byte {
 func (e *exporter) limits(metric string) (limits []float64) {
 	for _, o := range e.r.Config.SLO {
 		if o.Metric == metric {
-			limits = append(limits, o.LimitMS/1e3)
+			limits = append(limits, names.Seconds(o.LimitMS))
 		}
 	}
 	return limits
@@ -171,7 +180,12 @@ func (h *tally) add(bounds []float64, v, n float64) {
 	if h.counts == nil {
 		h.counts = make([]float64, len(bounds)+1)
 	}
-	i, _ := slices.BinarySearch(bounds, v)
+	i, _ := slices.BinarySearchFunc(bounds, v, func(bound, v float64) int {
+		if v <= bound || math.Round(v*1e9) <= math.Round(bound*1e9) { // the same nanosecond, whatever two divisions made of it
+			return 1
+		}
+		return -1
+	})
 	h.counts[i] += n
 	h.sum += v * n
 }

@@ -158,3 +158,44 @@ func TestOpenMetrics(t *testing.T) {
 		t.Errorf("Prometheus holds %d samples, %d were written", got, want)
 	}
 }
+
+// The bucket of a limit counts a TTFT that is exactly at it, whatever number the limit is.
+func TestExactlyAtTheLimit(t *testing.T) {
+	for tenths := range 60000 {
+		ms := float64(tenths+1) / 10
+		bounds := names.TTFTBounds(names.Seconds(ms))
+		var h tally
+		h.add(bounds, time.Duration((tenths+1)*100_000).Seconds(), 1)
+		upTo := 0.
+		for i, b := range bounds {
+			if upTo += h.counts[i]; b == names.Seconds(ms) {
+				break
+			}
+		}
+		if upTo != 1 {
+			t.Fatalf("%v ms: a TTFT at the limit is not in the bucket of the limit", ms)
+		}
+	}
+}
+
+// The instants of a run that was gone on with hold the pause.
+func TestPauseOfAResumedRun(t *testing.T) {
+	log := aRun(t)
+	log.Header.Started = "2026-01-02T03:04:05Z"
+	log.Epochs = []measurement.Epoch{{FromStep: 1, At: 90 * time.Second, Started: "2026-01-02T05:00:00Z"}}
+	var b bytes.Buffer
+	if err := OpenMetrics(&b, log, analysis.Analyze(log), time.Time{}, 5*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	at := func(step int) string {
+		m := regexp.MustCompile(fmt.Sprintf(`%s\{[^}]*step="%d"\} (\S+)`, names.StepStart, step)).FindStringSubmatch(b.String())
+		if m == nil {
+			t.Fatal("no such step")
+		}
+		v, _ := strconv.ParseFloat(m[1], 64)
+		return time.Unix(int64(v), 0).UTC().Format(time.TimeOnly)
+	}
+	if a, c := at(0), at(1); a != "03:04:05" || c != "05:00:10" {
+		t.Errorf("steps began at %s and %s, want 03:04:05 and 05:00:10", a, c)
+	}
+}

@@ -95,13 +95,13 @@ func aiperf(f File, n node, at string) ([]point, error) {
 	if r := n.get("runtime_submission_invalid_reasons"); len(r.items()) > 0 {
 		p.doubt("AIPerf itself calls the run invalid (%.80s).", r.vals[0].text())
 	}
-	rate, limit := find(config, "request_rate", 0).number(), find(config, "concurrency", 0).number()
+	rate, limit, mode := aiperfLoad(config)
 	for i, key := range n.get("run_info", "variation_values").keys { // a sweep's own value of the run
 		v := n.get("run_info", "variation_values").vals[i].number()
 		switch {
 		case strings.HasSuffix(key, "concurrency"):
 			limit = v
-		case strings.HasSuffix(key, "rate"):
+		case strings.HasSuffix(key, "rate") && !strings.Contains(key, "cancel"):
 			rate = v
 		}
 	}
@@ -109,17 +109,28 @@ func aiperf(f File, n node, at string) ([]point, error) {
 		p.loadFrom = "completions"
 	}
 	if p.axis == rateAxis {
-		aiperfArrivals(&p, find(config, "request_rate_mode", 0).text())
+		aiperfArrivals(&p, mode)
 	}
 	aiperfNotes(&p)
 	return []point{p}, nil
+}
+
+// aiperfLoad is what the settings of a run ask for: of the phase that is measured, where they tell phases apart.
+func aiperfLoad(config node) (rate, limit float64, mode string) {
+	for _, phase := range find(config, "phases", 0).items() {
+		if kind := orText(phase.get("kind").text(), phase.get("name").text()); kind == "warmup" || !phase.has("type") {
+			continue
+		}
+		return phase.first("rate", "request_rate"), phase.first("concurrency"), phase.get("type").text()
+	}
+	return find(config, "request_rate", 0).number(), find(config, "concurrency", 0).number(), find(config, "request_rate_mode", 0).text()
 }
 
 func aiperfArrivals(p *point, mode string) {
 	switch {
 	case strings.Contains(mode, "poisson"):
 		p.arrivals = "poisson"
-	case strings.Contains(mode, "constant"):
+	case strings.Contains(mode, "constant") || strings.Contains(mode, "user_centric"):
 		p.arrivals = "constant"
 	}
 }
@@ -200,7 +211,7 @@ func aiperfRecords(f File, docs []node) (contents, error) {
 		begin := start(d)
 		t := request(i, (begin-origin)/1e9, number(d, "ttft"), number(d, "request_latency"), gaps)
 		if issued := meta.first("credit_issued_ns"); issued > 0 && issued <= begin {
-			t.Due = instant((issued - origin) / 1e9)
+			t.Due, p.dueTold = instant((issued-origin)/1e9), true
 		}
 		if k := meta.first("turn_index"); k > 0 {
 			t.Turn = 1 + int(min(k, 1e6))
@@ -259,7 +270,7 @@ func aiperfSweep(f File, n node, at string) ([]point, error) {
 			switch {
 			case strings.HasSuffix(key, "concurrency"):
 				limit = v.number()
-			case strings.HasSuffix(key, "rate"):
+			case strings.HasSuffix(key, "rate") && !strings.Contains(key, "cancel"):
 				rate = v.number()
 			default:
 				rest = append(rest, key[strings.LastIndex(key, ".")+1:]+" "+v.text())

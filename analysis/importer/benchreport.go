@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	yaml "go.yaml.in/yaml/v3"
+
+	"kneefinder/measurement"
 )
 
 func isBenchReport(n node) bool {
@@ -29,7 +31,7 @@ func looksYAML(head []byte) bool {
 	return false
 }
 
-// fromYAML reads what stands in YAML, one document or several: llm-d Benchmark Reports.
+// fromYAML reads what stands in YAML, one document or several: llm-d Benchmark Reports, and GuideLLM's own.
 func fromYAML(f File) (contents, error) {
 	c := contents{kind: BenchReport}
 	dec := yaml.NewDecoder(bytes.NewReader(f.Data))
@@ -51,10 +53,14 @@ func fromYAML(f File) (contents, error) {
 		}
 		for _, d := range docs {
 			at := fmt.Sprintf("%s:%d", f.Name, max(d.line, 1))
-			if !isBenchReport(d) {
-				return contents{}, refuse(at, "is YAML, but no llm-d Benchmark Report (version, scenario, results)", "")
+			read := benchReport
+			switch {
+			case isGuideLLM(d):
+				c.kind, read = GuideLLM, guideLLM
+			case !isBenchReport(d):
+				return contents{}, refuse(at, "is YAML, but neither an llm-d Benchmark Report (version, scenario, results) nor a report of GuideLLM", "")
 			}
-			points, err := benchReport(f, d, at)
+			points, err := read(f, d, at)
 			if err != nil {
 				return contents{}, err
 			}
@@ -83,16 +89,9 @@ func yamlNode(y *yaml.Node, depth int, budget *int) node {
 	case yaml.AliasNode:
 		return yamlNode(y.Alias, depth+1, budget)
 	case yaml.MappingNode:
-		n.kind, n.at = '{', map[string]int{}
+		n.kind = '{'
 		for i := 0; i+1 < len(y.Content); i += 2 {
-			key := y.Content[i].Value
-			v := yamlNode(y.Content[i+1], depth+1, budget)
-			if j, twice := n.at[key]; twice {
-				n.vals[j] = v
-				continue
-			}
-			n.at[key] = len(n.vals)
-			n.keys, n.vals = append(n.keys, key), append(n.vals, v)
+			n.put(y.Content[i].Value, yamlNode(y.Content[i+1], depth+1, budget))
 		}
 	case yaml.SequenceNode:
 		n.kind = '['
@@ -100,7 +99,6 @@ func yamlNode(y *yaml.Node, depth int, budget *int) node {
 			n.vals = append(n.vals, yamlNode(c, depth+1, budget))
 		}
 	case yaml.ScalarNode:
-		n.str = y.Value
 		switch y.Tag {
 		case "!!int", "!!float":
 			n.kind = '0'
@@ -115,7 +113,7 @@ func yamlNode(y *yaml.Node, depth int, budget *int) node {
 				n.num = 1
 			}
 		default:
-			n.kind = 's'
+			n.kind, n.str = 's', y.Value
 		}
 	}
 	return n
@@ -170,11 +168,24 @@ func benchReport(_ File, n node, at string) ([]point, error) {
 	tool := orText(std.get("tool").text(), load.get("name").text())
 	p.engine.Model = orText(n.get("scenario", "model", "name").text(), reportModel(n))
 	p.group = strings.TrimSpace(tool + " " + lengths(std))
+	p.asked(std.get("input_seq_len").first("value"), std.get("output_seq_len").first("value"))
 	r, c := std.first("rate_qps"), std.first("concurrency")
 	if !finite(r) && !finite(c) { // v0.1 keeps the tool's own settings
 		args := load.get("args")
 		r = known(find(args, "rate_qps", 0).number(), known(find(args, "request_rate", 0).number(), find(args, "qps", 0).number()))
 		c = known(find(args, "max_concurrency", 0).number(), find(args, "concurrency", 0).number())
+	}
+	ours := tool == "kneefinder"
+	if ours { // its loads are calls, of several requests each
+		ownReport(&p, load.get("native", "config"), n.get("results", "profiling", "kneefinder"))
+		for _, c := range n.get("scenario", "stack").items() {
+			c = c.get("standardized")
+			p.engine.Kind, p.engine.GPU, p.engine.Fidelity = c.get("tool").text(), c.get("accelerator", "model").text(), c.get("fidelity").text()
+			if v := c.get("tool_version").text(); v != "unknown" {
+				p.engine.Version = v
+			}
+		}
+		r, c = known(load.get("native", "config", "rate_calls_per_s").number(), r), known(load.get("native", "config", "concurrent_calls").number(), c)
 	}
 	if !p.setLoad(r, c) {
 		if !finite(p.throughput) {
@@ -182,11 +193,32 @@ func benchReport(_ File, n node, at string) ([]point, error) {
 		}
 		p.loadFrom = "completions"
 	}
+	if ours {
+		p.note("A Benchmark Report of kneefinder holds the figures of its steps, and neither their intervals nor what bound: read the turn log for these.")
+		return []point{p}, nil
+	}
 	p.note(fmt.Sprintf("A Benchmark Report does not say from when TTFT counts: that is the tool's own way (%s). Nor does it say how late requests were sent.", orText(tool, "unknown")))
 	if strings.Contains(tool, "aiperf") {
 		p.note("A report made of AIPerf's files counts distinct errors as failures: there may be many more.")
 	}
 	return []point{p}, nil
+}
+
+// ownReport takes what a report that kneeanalyze wrote holds beside the form.
+func ownReport(p *point, config, own node) {
+	p.arrivals = orText(config.get("arrivals").text(), p.arrivals)
+	p.offered, p.cacheHit, p.completed = own.first("arrived_calls_per_s"), own.first("cache_hit_rate"), figure(own.first("saturation_ratio"))
+	p.lagP99, p.inFlight = own.first("schedule_lag_p99_ms"), own.first("live_calls_mean")
+	p.ttftAtLeast = figure(own.first("ttft_p95_at_least_ms"))
+	p.ttftCI = [2]*float64{figure(own.first("ttft_p95_from_ms")), figure(own.first("ttft_p95_to_ms"))}
+	if p.itl.told() {
+		p.itlBasis = "token" // others are left out
+	}
+	for _, f := range own.get("flags").items() {
+		if f.text() != "" && f.text() != measurement.FlagErrors && f.text() != measurement.FlagClientLimited { // those are found anew
+			p.flags = append(p.flags, f.text())
+		}
+	}
 }
 
 // reportSpread reads {units, mean, p50, p0p1, p99p9, ...}; "ms/token" is ms.

@@ -43,7 +43,7 @@ func Lint(f File) ([]Check, Found, error) {
 	for i := range points {
 		p := &points[i]
 		p.fromTurns()
-		for _, check := range []func(*point) Check{tokenCount, tokensPerEvent, tpotHoldsTTFT, littlesLaw, offeredRate, zeroTTFT, allAccounted, tokenSums} {
+		for _, check := range []func(*point) Check{tokenCount, tokensPerEvent, tpotHoldsTTFT, littlesLaw, offeredRate, zeroTTFT, allAccounted, tokenSums, ofBuckets} {
 			k := check(p)
 			k.At, k.Load = p.at, loadText(*p)
 			if !finite(p.load) {
@@ -71,7 +71,7 @@ func ownPoints(f File, r measurement.Results) []point {
 		if l := value(s.AchievedConcurrency); p.throughput > 0 {
 			p.e2e.mean = 1000 * l / p.throughput
 		}
-		p.offered = math.NaN() // calls, where throughput counts turns
+		p.calls, p.allTurns = p.offered*s.WindowS, p.throughput*s.WindowS
 		out = append(out, p)
 	}
 	return out
@@ -162,6 +162,15 @@ func tpotHoldsTTFT(p *point) Check {
 	return c
 }
 
+// few is by which share a mean of so many can be off by chance, three standard deviations of a Poisson count; 0 when that is
+// not known.
+func few(n float64) float64 {
+	if !(n > 0) {
+		return 0
+	}
+	return 3 / math.Sqrt(n)
+}
+
 func littlesLaw(p *point) Check {
 	flight, of := p.inFlight, "in flight"
 	if !finite(flight) && p.axis == concurrencyAxis {
@@ -169,11 +178,15 @@ func littlesLaw(p *point) Check {
 	}
 	x := p.throughput * p.e2e.mean / 1000
 	c := Check{Name: "throughput*E2E is in flight (Little)", Figures: fmt.Sprintf("%s computed, %s %s", short(x), short(flight), of)}
-	return judge(c, x, flight, .1, "requests are missing from the figures, or the run was mostly start and end")
+	return judge(c, x, flight, .1+few(p.allTurns), "requests are missing from the figures, or the run was mostly start and end")
 }
 
 func offeredRate(p *point) Check {
 	c := Check{Name: "offered rate is sends over their window"}
+	if finite(p.calls) { // our own: λ counts calls, throughput turns, and a Poisson process is off by chance
+		c.Figures = fmt.Sprintf("asked %s calls/s, came %s calls/s", short(p.load), short(p.offered))
+		return judge(c, p.offered, p.load, .02+few(p.calls), "more or fewer calls came than chance explains")
+	}
 	asked := math.NaN()
 	if p.axis == rateAxis && p.loadFrom == "" {
 		asked = p.load
@@ -235,4 +248,41 @@ func tokenSums(p *point) Check {
 	}
 	c.Figures = strings.Join(parts, "; ")
 	return c
+}
+
+// engineBounds are those of the TTFT histograms of vLLM and SGLang, in seconds.
+var engineBounds = [][]float64{
+	{.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560},
+	{.1, .2, .4, .6, .8, 1, 2, 4, 6, 8, 10, 20, 40, 60, 80, 100, 200, 400},
+}
+
+// bucketBehind finds the bucket of an engine's histogram whose interpolation gives exactly this percentile when everything lies in
+// it; ok is false when none does.
+func bucketBehind(p, ms float64) (lo, hi float64, ok bool) {
+	for _, bounds := range engineBounds {
+		for i := 1; i < len(bounds); i++ {
+			lo, hi := bounds[i-1]*1000, bounds[i]*1000
+			if math.Abs(ms-(lo+p*(hi-lo))) < 1e-4*ms {
+				return lo, hi, true
+			}
+		}
+	}
+	return 0, 0, false
+}
+
+func ofBuckets(p *point) Check {
+	c := Check{Name: "P95 TTFT is no bucket's interpolation", Outcome: Consistent}
+	v := p.ttft.at(.95)
+	if v == nil {
+		return c
+	}
+	c.Figures = fmt.Sprintf("P95 TTFT %s ms", short(*v))
+	if lo, hi, ok := bucketBehind(.95, *v); ok {
+		c.Outcome, c.Says = Doubtful, bucketSays(lo, hi)
+	}
+	return c
+}
+
+func bucketSays(lo, hi float64) string {
+	return fmt.Sprintf("it is exactly what an engine's histogram makes of a bucket from %s to %s ms that holds everything, so it may stand for anything between them", short(lo), short(hi))
 }

@@ -28,11 +28,11 @@ func joinRecords(points []point) []point {
 		i := slices.IndexFunc(points, func(q point) bool { return q.kind == AIPerf && dir(q) == dir(p) })
 		j := slices.IndexFunc(out, func(q point) bool { return i >= 0 && q.at == points[i].at })
 		if i >= 0 && j < 0 { // the summary comes later
-			points[i].turns, points[i].timed = p.turns, true
+			points[i].turns, points[i].timed, points[i].dueTold = p.turns, true, p.dueTold
 			continue
 		}
 		if j >= 0 && len(out[j].turns) == 0 {
-			out[j].turns, out[j].timed = p.turns, true
+			out[j].turns, out[j].timed, out[j].dueTold = p.turns, true, p.dueTold
 			continue
 		}
 		out = append(out, p)
@@ -145,6 +145,10 @@ func curvesOf(points []point, slo []measurement.Objective) ([]measurement.Result
 	for _, key := range keys {
 		ps := groups[key]
 		slices.SortStableFunc(ps, func(a, b point) int { return cmp.Compare(a.load, b.load) })
+		if err := withoutTTFT(ps); err != nil {
+			lone, dropped = append(lone, err), append(dropped, err.Error()+".")
+			continue
+		}
 		if ps[0].load == ps[len(ps)-1].load {
 			is := fmt.Sprintf("is one run of %s at %s, and one load is no curve", ps[0].kind, loadText(ps[0]))
 			if ps[0].loadFrom != "" {
@@ -174,6 +178,24 @@ func curvesOf(points []point, slo []measurement.Objective) ([]measurement.Result
 	return out, nil
 }
 
+// withoutTTFT refuses runs that were answered and tell no TTFT.
+func withoutTTFT(ps []point) error {
+	answered := false
+	for _, p := range ps {
+		if p.ttft.told() || p.ok == 0 || slices.ContainsFunc(p.turns, func(t measurement.Turn) bool { return t.FirstToken >= 0 }) {
+			if p.ok != 0 {
+				return nil
+			}
+			continue
+		}
+		answered = true
+	}
+	if !answered {
+		return nil
+	}
+	return refuse(ps[0].at, fmt.Sprintf("is a run of %s that tells no time to first token", ps[0].kind), "have the tool stream its answers, and write percentiles of TTFT")
+}
+
 func loadText(p point) string {
 	if p.axis == concurrencyAxis {
 		if p.load == 1 {
@@ -188,10 +210,10 @@ func loadText(p point) string {
 func curve(ps []point, stray []string, slo []measurement.Objective) measurement.Results {
 	evidence := clientCap(ps)
 	p := &ps[0]
-	config := measurement.Config{Turns: 1, SLO: slo, Rates: []float64{}, Arrivals: p.arrivals, MaxConcurrentCalls: p.config.MaxConcurrentCalls, IgnoreEOS: p.config.IgnoreEOS}
+	config := measurement.Config{Turns: 1, SLO: slo, Rates: []float64{}, Arrivals: p.arrivals, MaxConcurrentCalls: p.config.MaxConcurrentCalls, IgnoreEOS: p.config.IgnoreEOS,
+		UserTokens: p.config.UserTokens, OutputTokens: p.config.OutputTokens}
 	var steps []measurement.StepResult
 	var notes, own []string
-	var in, out, n float64
 	for i := range ps {
 		q := &ps[i]
 		if q.arrivals != config.Arrivals {
@@ -207,12 +229,6 @@ func curve(ps []point, stray []string, slo []measurement.Objective) measurement.
 			}
 		}
 		own = append(own, q.own...)
-		if finite(q.inputLen) && finite(q.outputLen) {
-			in, out, n = in+q.inputLen, out+q.outputLen, n+1
-		}
-	}
-	if n > 0 {
-		config.UserTokens, config.OutputTokens = int(min(math.Round(in/n), 1e9)), int(min(math.Round(out/n), 1e9))
 	}
 	h := measurement.Header{Label: label(*p), Tool: string(p.kind), Config: config, Engine: p.engine}
 	r := analysis.SoFar(h, steps)
@@ -361,7 +377,13 @@ func certificate(ps []point, c measurement.Config) measurement.Arrivals {
 		return a
 	}
 	if len(log.Turns) > 0 {
-		return analysis.Certify(log)
+		if c.Arrivals == "unknown" { // then whether they were Poisson is what is asked
+			log.Header.Config.Arrivals = ""
+		}
+		a = analysis.Certify(log)
+		if slices.ContainsFunc(ps, func(p point) bool { return !p.dueTold }) { // then when each was sent is all that is known
+			a.LagP50, a.LagP99, a.LagMax = nil, nil, nil
+		}
 	}
 	return a
 }

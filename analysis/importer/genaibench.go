@@ -21,7 +21,7 @@ func genAIBench(_ File, n node, at string) ([]point, error) {
 	}
 	p.ttft, p.tpot, p.e2e = dist("ttft"), dist("tpot"), dist("e2e_latency")
 	p.ok, p.failed, p.issued = a.first("num_completed_requests"), a.first("num_error_requests"), a.first("num_requests")
-	p.throughput = a.first("requests_per_minute") / 60
+	p.throughput = known(a.first("requests_per_second"), a.first("requests_per_minute")/60)
 	p.duration = known(a.first("run_duration"), p.ok/p.throughput)
 	p.outputRate = a.first("mean_output_throughput_tokens_per_s")
 	stats := a.get("stats")

@@ -29,11 +29,13 @@ func guideLLM(f File, n node, at string) ([]point, error) {
 		profile = spec.get("profile").text()
 	}
 	model := orText(spec.get("backend", "model").text(), orText(spec.get("model").text(), n.get("args", "model").text()))
+	concluded := guidellmConclusion(n)
 	var points []point
 	for _, b := range n.get("benchmarks").vals {
 		p := newPoint(GuideLLM, fmt.Sprintf("%s:%d", f.Name, b.line))
 		p.engine.Model = model
-		p.group = orText(dataName(spec.get("data")), "")
+		p.group = dataName(spec.get("data"))
+		p.asked(find(spec.get("data"), "prompt_tokens", 0).number(), find(spec.get("data"), "output_tokens", 0).number())
 		strategy := b.get("config", "strategy")
 		if strategy.kind == 0 {
 			strategy = b.get("args", "strategy")
@@ -64,11 +66,21 @@ func guideLLM(f File, n node, at string) ([]point, error) {
 		}
 		p.note("GuideLLM counts TTFT from when a request was sent, by the wall clock, not from when it was due; what it calls ITL is a mean a request and stands here as TPOT.")
 		if profile == "knee" {
-			p.note("GuideLLM's knee profile looks for the bend of throughput over concurrency; the knees here are those of TTFT.")
+			p.note("GuideLLM's knee profile looks for the bend of throughput over concurrency; the knees here are those of TTFT." + concluded)
 		}
 		points = append(points, p)
 	}
 	return points, nil
+}
+
+// guidellmConclusion is the knee that the report itself tells, as a sentence; "" when it tells none.
+func guidellmConclusion(n node) string {
+	for _, c := range n.get("conclusions").items() {
+		if knee := find(c, "knee", 0).number(); finite(knee) {
+			return fmt.Sprintf(" It found one at %s requests at once.", short(knee))
+		}
+	}
+	return ""
 }
 
 // dataName is what the requests were made of, as far as it can be said in a few characters.
@@ -160,6 +172,7 @@ func guidellmRows(p *point, b node, strategy string) {
 		turn := request(i, due-origin, first-due, t.first("request_end", "resolve_end")-due, nil)
 		if sent := t.first("request_start"); sent >= due {
 			turn.Sent = instant(sent - origin)
+			p.dueTold = p.dueTold || t.first("targeted_start") == due
 		}
 		if last := t.first("last_token_iteration"); last >= first {
 			turn.LastToken = turn.FirstToken + span(last-first)

@@ -18,6 +18,9 @@ func inferencePerf(f File, n node, at string) ([]point, error) {
 	p := newPoint(InferencePerf, at)
 	p.group = folder(f.Name)
 	rate, limit := load.first("requested_rate"), load.first("concurrency", "concurrency_level")
+	if finite(limit) { // a stage of so many at once writes a rate too
+		rate = math.NaN()
+	}
 	if !p.setLoad(rate, limit) {
 		return nil, refuse(at, "is inference-perf's summary of all stages together, which stand at different loads", "give the stage_N_lifecycle_metrics.json beside it, one a load")
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -15,17 +16,49 @@ type node struct {
 	kind byte // 0, or one of "0" number, "s" string, "b" bool, "n" null, "{" object, "[" array
 	line int  // where it begins
 	num  float64
-	str  string // of strings, and as written of numbers
+	str  string
 	keys []string
-	vals []node // of objects, in the order of keys, and of arrays
-	at   map[string]int
+	vals []node         // of objects, in the order of keys, and of arrays
+	at   map[string]int // of the keys of a large object
+}
+
+const largeObject = 16 // keys from which on an object is looked up by a map
+
+// index is where a key of an object stands; -1 when it has none such.
+func (n *node) index(key string) int {
+	if n.at == nil {
+		return slices.Index(n.keys, key)
+	}
+	if i, ok := n.at[key]; ok {
+		return i
+	}
+	return -1
+}
+
+// put sets the value of a key, and reports whether it had one.
+func (n *node) put(key string, v node) (twice bool) {
+	if i := n.index(key); i >= 0 {
+		n.vals[i] = v
+		return true
+	}
+	n.keys, n.vals = append(n.keys, key), append(n.vals, v)
+	switch {
+	case n.at != nil:
+		n.at[key] = len(n.keys) - 1
+	case len(n.keys) == largeObject:
+		n.at = make(map[string]int, 2*largeObject)
+		for i, k := range n.keys {
+			n.at[k] = i
+		}
+	}
+	return false
 }
 
 // get follows keys into objects.
 func (n node) get(path ...string) node {
 	for _, key := range path {
-		i, ok := n.at[key]
-		if !ok {
+		i := n.index(key)
+		if i < 0 {
 			return node{}
 		}
 		n = n.vals[i]
@@ -36,7 +69,7 @@ func (n node) get(path ...string) node {
 // has reports whether an object holds all of the keys.
 func (n node) has(keys ...string) bool {
 	for _, key := range keys {
-		if _, ok := n.at[key]; !ok {
+		if n.index(key) < 0 {
 			return false
 		}
 	}
@@ -74,12 +107,12 @@ func (n node) first(keys ...string) float64 {
 	return math.NaN()
 }
 
-// text is a string, or a number as it was written; "" when it is neither.
+// text is a string, or a number in its shortest form; "" when it is neither.
 func (n node) text() string {
-	if n.kind == 's' || n.kind == '0' {
-		return n.str
+	if n.kind == '0' {
+		return strconv.FormatFloat(n.num, 'g', 15, 64)
 	}
-	return ""
+	return n.str
 }
 
 func (n node) null() bool { return n.kind == 0 || n.kind == 'n' }
@@ -136,7 +169,22 @@ type parser struct {
 	pos      int
 	line     int
 	torn     int
+	names    map[string]string
 	warnings []string
+}
+
+// shared is one string for all keys of a name: a file of many lines repeats them in each.
+func (p *parser) shared(key string) string {
+	if s, ok := p.names[key]; ok {
+		return s
+	}
+	if p.names == nil {
+		p.names = map[string]string{}
+	}
+	if len(p.names) < 1<<12 {
+		p.names[key] = key
+	}
+	return key
 }
 
 func (p *parser) errorf(format string, args ...any) error {
@@ -189,7 +237,7 @@ func (p *parser) value(depth int) (node, error) {
 		default:
 			v, err := strconv.ParseFloat(word, 64)
 			if word == "Infinity" || word == "-Infinity" || word == "NaN" || (err == nil || math.IsInf(v, 0)) && strings.ContainsAny(word[:1], "-0123456789") && !strings.ContainsAny(word, "xXpP_iInN") {
-				n.kind, n.num, n.str = '0', v, word
+				n.kind, n.num = '0', v
 				return n, nil
 			}
 			return n, p.errorf("%.40q is no JSON", word)
@@ -259,7 +307,7 @@ func (p *parser) array(depth int) (node, error) {
 }
 
 func (p *parser) object(depth int) (node, error) {
-	n := node{kind: '{', line: p.line, at: map[string]int{}}
+	n := node{kind: '{', line: p.line}
 	p.pos++
 	for {
 		p.space()
@@ -286,14 +334,8 @@ func (p *parser) object(depth int) (node, error) {
 		if err != nil {
 			return n, err
 		}
-		if i, twice := n.at[key]; twice {
-			if len(p.warnings) < mostWarnings {
-				p.warnings = append(p.warnings, fmt.Sprintf("%s:%d: the key %.60q stands twice in one object; the second value counts, as everywhere", p.name, v.line, key))
-			}
-			n.vals[i] = v
-		} else {
-			n.at[key] = len(n.vals)
-			n.keys, n.vals = append(n.keys, key), append(n.vals, v)
+		if n.put(p.shared(key), v) && len(p.warnings) < mostWarnings {
+			p.warnings = append(p.warnings, fmt.Sprintf("%s:%d: the key %.60q stands twice in one object; the second value counts, as everywhere", p.name, v.line, key))
 		}
 		if end, err := p.next('}'); end || err != nil {
 			return n, err

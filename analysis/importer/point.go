@@ -39,6 +39,7 @@ type point struct {
 	duration            float64 // s, from the first send to the last answer
 	offered             float64 // requests/s: sends over the time in which they were sent
 	throughput          float64 // completions/s
+	calls, allTurns     float64 // of our own runs: calls that came in the window, turns that ended in it
 	outputRate          float64 // tokens/s
 	inputLen, outputLen float64 // tokens a request, mean
 	inputSum, outputSum float64 // tokens
@@ -47,8 +48,13 @@ type point struct {
 	saturation          float64 // completions or sends per request asked
 	lagP95, lagP99      float64 // ms
 
-	turns []measurement.Turn // single requests, where the file holds them
-	timed bool               // they have instants, not only durations
+	ttftCI      [2]*float64 // of P95 TTFT, ms, where the file has it
+	ttftAtLeast *float64    // where P95 TTFT is censored: what it is at least, ms
+	completed   *float64    // completions per arrival as our own runs count them, failures taken off
+
+	turns   []measurement.Turn // single requests, where the file holds them
+	timed   bool               // they have instants, not only durations
+	dueTold bool               // and when each was due, not only when it was sent
 
 	buckets []bucket // of TTFT in seconds, where it is read from a histogram
 
@@ -62,7 +68,7 @@ func newPoint(kind Kind, at string) point {
 	nan := math.NaN()
 	return point{kind: kind, at: at, axis: rateAxis, load: nan, arrivals: "unknown",
 		ttft: noSpread(), itl: noSpread(), tpot: noSpread(), e2e: noSpread(), ok: nan, failed: nan, issued: nan, duration: nan, offered: nan,
-		throughput: nan, outputRate: nan, inputLen: nan, outputLen: nan, inputSum: nan, outputSum: nan, inFlight: nan, cacheHit: nan,
+		throughput: nan, calls: nan, allTurns: nan, outputRate: nan, inputLen: nan, outputLen: nan, inputSum: nan, outputSum: nan, inFlight: nan, cacheHit: nan,
 		saturation: nan, lagP95: nan, lagP99: nan, tpotTold: nan}
 }
 
@@ -111,6 +117,16 @@ func known(a, b float64) float64 {
 	return b
 }
 
+// asked takes the lengths of prompts and answers that a tool says it asked for.
+func (p *point) asked(input, output float64) {
+	if input > 0 {
+		p.config.UserTokens = int(min(input, 1e9))
+	}
+	if output > 0 {
+		p.config.OutputTokens = int(min(output, 1e9))
+	}
+}
+
 func (p *point) note(sentence string) { p.notes = append(p.notes, sentence) }
 
 func (p *point) doubt(format string, args ...any) {
@@ -153,6 +169,11 @@ func (p *point) normal() {
 	if p.ttft.min == 0 {
 		p.doubt("the least TTFT is 0: failed requests are pooled with the answered ones, and every percentile is too low.")
 	}
+	if v := p.ttft.at(.95); v != nil {
+		if lo, hi, ok := bucketBehind(.95, *v); ok {
+			p.doubt("P95 TTFT is %s ms: %s.", short(*v), bucketSays(lo, hi))
+		}
+	}
 	if p.itlBasis == "" && p.itl.told() && p.tpot.mean > 0 {
 		switch r := p.itl.mean / p.tpot.mean; {
 		case r > 1.05:
@@ -174,7 +195,7 @@ func (p *point) step(n int, slo []measurement.Objective) measurement.StepResult 
 		TTFTP50: p.ttft.at(.5), TTFTP95: p.ttft.at(.95), TTFTP99: p.ttft.at(.99), TTFTSentP95: p.ttft.at(.95),
 		ITLP50: p.itl.at(.5), ITLP95: p.itl.at(.95), ITLP99: p.itl.at(.99), ITLBasis: p.itlBasis, TPOTP50: p.tpot.at(.5),
 		AchievedConcurrency: figure(p.throughput * p.e2e.mean / 1000), LiveTurnsMean: figure(p.inFlight), LiveCallsMean: figure(p.inFlight),
-		ScheduleLagP99: figure(p.lagP99), SaturationRatio: figure(min(p.saturation, 1)),
+		ScheduleLagP99: figure(p.lagP99), SaturationRatio: figure(min(p.saturation, 1)), TTFTP95CI: p.ttftCI, TTFTP95AtLeast: p.ttftAtLeast,
 	}
 	count := known(known(p.ok+known(p.failed, 0), p.issued), math.Round(p.throughput*p.duration))
 	if math.IsNaN(count) {
@@ -186,6 +207,9 @@ func (p *point) step(n int, slo []measurement.Objective) measurement.StepResult 
 		s.ErrorRate = figure(p.failed / count)
 		s.SaturationRatio = figure(min(p.saturation, 1) * (1 - p.failed/count)) // a failure is no completion
 	}
+	if p.completed != nil {
+		s.SaturationRatio = p.completed
+	}
 	if count == 0 {
 		s.SaturationRatio = nil
 	}
@@ -195,7 +219,11 @@ func (p *point) step(n int, slo []measurement.Objective) measurement.StepResult 
 	if s.ErrorRate != nil && *s.ErrorRate >= .02 {
 		s.Flags = append(s.Flags, measurement.FlagErrors)
 	}
-	if p.lagP99 > max(5, .02*ttftLimit(slo)) {
+	late := p.lagP99 > max(5, .02*ttftLimit(slo))
+	if (p.kind == Fortio || p.kind == InferencePerf) && p.axis == rateAxis && p.offered < capSent*p.load {
+		late = true // what was not sent in time waited, and is in no latency
+	}
+	if late {
 		s.Flags = append(s.Flags, measurement.FlagClientLimited)
 	}
 	s.Verdict = p.verdict(&s, slo)
@@ -309,6 +337,9 @@ func (p *point) stepOfTurns(n int, slo []measurement.Objective) measurement.Step
 	} else {
 		r.LiveCallsMean, r.LiveCallsMax = r.LiveTurnsMean, nil
 	}
+	if !p.dueTold {
+		r.ScheduleLagP99 = figure(p.lagP99)
+	}
 	if p.arrivals == closedLoop {
 		r.SaturationRatio, r.InFlightSlope = nil, nil
 		r.Flags = slices.DeleteFunc(r.Flags, func(f string) bool {
@@ -386,6 +417,9 @@ func value(v *float64) float64 {
 func short(v float64) string {
 	if math.IsNaN(v) {
 		return "unknown"
+	}
+	if a := math.Abs(v); a >= 1e4 && a < 1e12 {
+		return fmt.Sprintf("%.0f", v)
 	}
 	return fmt.Sprintf("%.4g", v)
 }

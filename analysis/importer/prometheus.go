@@ -48,7 +48,9 @@ func (s Server) Curves(ctx context.Context, slo []measurement.Objective) ([]meas
 	if len(rates) > 0 {
 		return s.own(ctx, rates)
 	}
-	for _, engine := range []struct{ kind, metric string }{{"sglang", "sglang:time_to_first_token_seconds"}, {"vllm", "vllm:time_to_first_token_seconds"}} {
+	for _, engine := range []struct{ kind, metric string }{{"sglang", "sglang:time_to_first_token_seconds"},
+		{"sglang", "sglang_time_to_first_token_seconds"}, // as Prometheus 2 reads it: SGLang's client escapes colons in OpenMetrics
+		{"vllm", "vllm:time_to_first_token_seconds"}} {
 		r, found, err := s.engine(ctx, engine.kind, engine.metric, slo)
 		if err != nil || found {
 			return []measurement.Results{r}, err
@@ -226,10 +228,16 @@ func (s Server) own(ctx context.Context, rates []series) ([]measurement.Results,
 	if err != nil {
 		return nil, err
 	}
+	found, err := s.foundKnees(ctx)
+	if err != nil {
+		return nil, err
+	}
 	byLabel := map[string][]measurement.StepResult{}
 	cut := map[string][]string{}
 	for k, step := range steps {
-		slices.Sort(step.Flags)
+		slices.SortFunc(step.Flags, func(a, b string) int {
+			return cmp.Or(cmp.Compare(slices.Index(flagOrder, a), slices.Index(flagOrder, b)), cmp.Compare(a, b))
+		})
 		if !ended[k] {
 			cut[k.label] = append(cut[k.label], short(step.Rate))
 			continue
@@ -263,6 +271,10 @@ func (s Server) own(ctx context.Context, rates []series) ([]measurement.Results,
 			h.Config.Rates = append(h.Config.Rates, run[i].Rate)
 		}
 		r := analysis.SoFar(h, run)
+		if k, ok := found[[2]string{label, "curvature"}]; ok && len(cut[label]) == 0 { // it rests on ages of turns given up, too, which are in no series
+			k.Method = r.Knees.Curvature.Method
+			r.Knees.Curvature = k
+		}
 		r.Mechanism.Evidence = append(r.Mechanism.Evidence, "What binds is told by the turn log, not by what Prometheus keeps.")
 		r.Warnings = append(r.Warnings, fmt.Sprintf("Read from %s: the figures of ended steps as kneeload gave them; its turn log holds more.", s.name()))
 		if c := cut[label]; len(c) > 0 {
@@ -273,6 +285,41 @@ func (s Server) own(ctx context.Context, rates []series) ([]measurement.Results,
 	}
 	if len(out) == 0 {
 		return nil, fmt.Errorf("%s holds steps of kneeload that began from %s to %s, but none that ended", s.name(), s.From.Format(time.RFC3339), s.To.Format(time.RFC3339))
+	}
+	return out, nil
+}
+
+// flagOrder is the order in which flags stand in results.
+var flagOrder = []string{measurement.FlagClientLimited, measurement.FlagCapBound, measurement.FlagUnstable, measurement.FlagContaminated, measurement.FlagCensored,
+	measurement.FlagShort, measurement.FlagIncomplete, measurement.FlagErrors, measurement.FlagBuffered, measurement.FlagColdCache, measurement.FlagOffRate}
+
+// foundKnees are the knees that kneeload gave at a run's end, by label and name.
+func (s Server) foundKnees(ctx context.Context) (map[[2]string]measurement.Knee, error) {
+	out := map[[2]string]measurement.Knee{}
+	statuses, err := s.last(ctx, names.KneeStatus)
+	if err != nil {
+		return nil, err
+	}
+	for _, x := range statuses {
+		if x.Value.value == 1 {
+			out[[2]string{x.Metric[names.Label], x.Metric[names.Knee]}] = measurement.Knee{Status: measurement.KneeStatus(x.Metric[names.Status]), Note: "As kneeload found it at the run's end."}
+		}
+	}
+	for metric, set := range map[string]func(k *measurement.Knee, v float64){
+		names.KneeRate:     func(k *measurement.Knee, v float64) { k.Rate = figure(v) },
+		names.KneeEstimate: func(k *measurement.Knee, v float64) { k.Estimate = figure(v) },
+	} {
+		values, err := s.last(ctx, metric)
+		if err != nil {
+			return nil, err
+		}
+		for _, x := range values {
+			at := [2]string{x.Metric[names.Label], x.Metric[names.Knee]}
+			if k, ok := out[at]; ok {
+				set(&k, x.Value.value)
+				out[at] = k
+			}
+		}
 	}
 	return out, nil
 }

@@ -167,6 +167,9 @@ func TestPrometheus(t *testing.T) {
 				t.Errorf("%s step %d: %s of %d %v; want %s of %d %v", got.Label, i, a.Verdict, a.MeasuredTurns, a.Flags, b.Verdict, b.MeasuredTurns, b.Flags)
 			}
 		}
+		if k := got.Knees.Curvature; k.Status != w.Knees.Curvature.Status || value(k.Rate) != value(w.Knees.Curvature.Rate) && k.Rate != w.Knees.Curvature.Rate {
+			t.Errorf("%s: curvature knee %s at %s; want %s at %s", got.Label, k.Status, show(k.Rate), w.Knees.Curvature.Status, show(w.Knees.Curvature.Rate))
+		}
 		if k := got.Knees.SLO; k.Status != w.Knees.SLO.Status || value(k.Rate) != value(w.Knees.SLO.Rate) || math.Abs(value(k.Estimate)-value(w.Knees.SLO.Estimate)) > 1e-9 {
 			t.Errorf("%s: SLO knee %s at %s, %s; want %s at %s, %s", got.Label, k.Status, show(k.Rate), show(k.Estimate), w.Knees.SLO.Status, show(w.Knees.SLO.Rate), show(w.Knees.SLO.Estimate))
 		}

@@ -22,24 +22,25 @@ type Kind string
 
 // The formats that are read.
 const (
-	SGLang         Kind = "SGLang bench_serving"
-	VLLM           Kind = "vLLM bench serve"
-	InferenceX     Kind = "InferenceX"
-	GuideLLM       Kind = "GuideLLM"
-	AIPerf         Kind = "AIPerf summary"
-	AIPerfRecords  Kind = "AIPerf records"
-	AIPerfCSV      Kind = "AIPerf CSV"
-	AIPerfSweep    Kind = "AIPerf sweep"
-	InferencePerf  Kind = "inference-perf"
-	GenAIBench     Kind = "genai-bench"
-	BenchReport    Kind = "llm-d Benchmark Report"
-	VegetaReport   Kind = "Vegeta report"
-	VegetaResults  Kind = "Vegeta results"
-	Fortio         Kind = "Fortio"
-	CSV            Kind = "CSV"
-	OwnResults     Kind = "kneefinder results"
-	OwnLog         Kind = "kneefinder turn log"
-	PrometheusData Kind = "Prometheus"
+	SGLang          Kind = "SGLang bench_serving"
+	VLLM            Kind = "vLLM bench serve"
+	InferenceX      Kind = "InferenceX"
+	GuideLLM        Kind = "GuideLLM"
+	AIPerf          Kind = "AIPerf summary"
+	AIPerfRecords   Kind = "AIPerf records"
+	AIPerfCSV       Kind = "AIPerf CSV"
+	AIPerfSweep     Kind = "AIPerf sweep"
+	InferencePerf   Kind = "inference-perf"
+	GenAIBench      Kind = "genai-bench"
+	BenchReport     Kind = "llm-d Benchmark Report"
+	VegetaReport    Kind = "Vegeta report"
+	VegetaResults   Kind = "Vegeta results"
+	Fortio          Kind = "Fortio"
+	CSV             Kind = "CSV"
+	OwnResults      Kind = "kneefinder results"
+	OwnLog          Kind = "kneefinder turn log"
+	PrometheusData  Kind = "Prometheus"
+	HDRHistogramLog Kind = "HdrHistogram log"
 )
 
 // File is a file that was read whole.
@@ -166,8 +167,8 @@ func plainText(f File) ([]byte, error) {
 		{"PK\x03\x04", "is a zip archive or a spreadsheet", "unpack it, or save the table as CSV"},
 		{"\x89PNG", "is a picture", "give the figures it was drawn from"},
 		{"%PDF", "is a PDF", "give the figures it was made from"},
-		{"#[Histogram log", "is an HdrHistogram log, whose histograms stand at no load", "give the results (.json) or the turn log (.turns.jsonl) of the run"},
-		{"#[StartTime", "is an HdrHistogram log, whose histograms stand at no load", "give the results (.json) or the turn log (.turns.jsonl) of the run"},
+		{"#[Histogram log", "is an HdrHistogram log, whose histograms stand at no load", "give the results (.json) or the turn log (.turns.jsonl) of the run, or import it with the load of each interval (kneeanalyze import FILE --rates 2,3,4)"},
+		{"#[StartTime", "is an HdrHistogram log, whose histograms stand at no load", "give the results (.json) or the turn log (.turns.jsonl) of the run, or import it with the load of each interval (kneeanalyze import FILE --rates 2,3,4)"},
 		{"# HELP", "is one scrape of a server's metrics, which holds one instant and no curve", "read the Prometheus server that scrapes it: kneeanalyze knee --prometheus URL --from TIME --to TIME"},
 		{"# TYPE", "is one scrape of a server's metrics, which holds one instant and no curve", "read the Prometheus server that scrapes it: kneeanalyze knee --prometheus URL --from TIME --to TIME"},
 		{"<!DOCTYPE", "is a web page", "give the data that it was made from"},

@@ -51,7 +51,7 @@ func TestRefusals(t *testing.T) {
 		{"torn", `{"backend": "vll`, "torn:1: the JSON ends within a string"},
 		{"torn pretty", "{\n \"a\": 1,\n \"b\"", "torn pretty:3: a colon is missing"},
 		{"deep", strings.Repeat("[", 100), "deep:1: the JSON is nested more than 64 deep"},
-		{"yaml", "a: 1\nb: 2\n", "is YAML, but no llm-d Benchmark Report"},
+		{"yaml", "a: 1\nb: 2\n", "is YAML, but neither an llm-d Benchmark Report"},
 		{"bad yaml", "a: [1\nb: 2\n", "begins as YAML and cannot be read"},
 		{"bomb.yaml", "a: &a [x,x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e,*e,*e]\ng: [*f,*f,*f,*f,*f,*f,*f,*f,*f,*f]\n", "names itself over and over"},
 		{"no unit.csv", "rate,ttft_p95\n1,90\n2,100\n", "no unit.csv:1 has columns without a unit (ttft_p95): put it into the name"},
@@ -62,6 +62,7 @@ func TestRefusals(t *testing.T) {
 		{"no row.csv", "rate,ttft_p95_ms\n", "is a table without a row"},
 		{"comma.csv", "rate;ttft_p95_ms\n1;90,5\n2;100\n", `comma.csv:2 writes ttft_p95_ms as "90,5", with a comma in the number`},
 		{"one row.csv", "rate,ttft_p95_ms\n1,90\n", "one row.csv:2 is one run of CSV at 1 requests/s"},
+		{"no stream", `{"input_config":{"concurrency":4},"request_latency":{"unit":"ms","avg":900,"p95":1200},"request_count":{"unit":"requests","avg":50}}`, "no stream:1 is a run of AIPerf summary that tells no time to first token: have the tool stream"},
 		{"vegeta one", `{"attack":"","seq":0,"code":200,"timestamp":"2026-02-01T00:00:00Z","latency":5}`, "is a Vegeta attack of one request"},
 	} {
 		_, err := Read([]File{{Name: c.name, Data: []byte(c.content)}}, slo300)
@@ -73,6 +74,30 @@ func TestRefusals(t *testing.T) {
 	if _, err := Read([]File{{Name: "x", Data: []byte("[]")}, {Name: "y"}}, slo300); !errors.As(err, &refused) || strings.Count(err.Error(), "\n") != 1 {
 		t.Errorf("two bad files: %v; want a sentence each", err)
 	}
+}
+
+const guidellmYAML = `metadata: {version: 2}
+config:
+  spec:
+    profile: {kind: knee}
+    backend: {kind: openai_http, model: m}
+benchmarks:
+- config: {strategy: {type_: concurrent, streams: 1}}
+  metrics:
+    request_totals: {successful: 50, errored: 0, incomplete: 0, total: 50}
+    time_to_first_token_ms: {successful: {mean: 50.0, count: 50, percentiles: {p50: 45.0, p95: 90.0}}}
+- config: {strategy: {type_: concurrent, streams: 8}}
+  metrics:
+    request_totals: {successful: 50, errored: 0, incomplete: 0, total: 50}
+    time_to_first_token_ms: {successful: {mean: 500.0, count: 50, percentiles: {p50: 450.0, p95: 900.0}}}
+conclusions:
+- {profile: knee, initial: {throughput: {status: ok, knee: 6.5}}}
+`
+
+// aiperfPhases is a summary whose settings hold a list of phases, and a rate of something else.
+func aiperfPhases(rate, p95 string) string {
+	return `{"schema_version":"1.4","input_config":{"cancellation":{"rate":7},"phases":[{"name":"w","kind":"warmup","type":"concurrency","concurrency":1},{"name":"profiling","kind":"profiling","type":"poisson","rate":` + rate +
+		`}]},"request_count":{"unit":"requests","avg":50},"request_latency":{"unit":"ms","avg":1000},"time_to_first_token":{"unit":"ms","avg":50,"p50":40,"p95":` + p95 + "}}\n"
 }
 
 // Files that are odd, and read all the same.
@@ -93,6 +118,10 @@ func TestOddFiles(t *testing.T) {
 		{"a step without requests", two(fmt.Sprintf(sglangRun, "2", "null", 20, "90"), strings.ReplaceAll(fmt.Sprintf(sglangRun, "4", "null", 0, "0"), "50,", "0,")), "[2:90 4:-]", ":2: the step holds no request."},
 		{"mixed units", "rate,ttft_p95_ms,ttft_p99_s\n2,90,0.1\n4,900,1.5\n", "[2:90 4:900]", ""},
 		{"our own columns", "step,rate_calls_per_s,arrived_calls_per_s,ttft_p95_ms,ttft_p95_ci_low_ms,ttft_p95_ci_high_ms\n0,2,2.1,90,70,110\n1,4,3.9,900,700,1100\n", "[2:90 4:900]", ""},
+		{"YAML of GuideLLM", guidellmYAML, "[1:90 8:900]", "It found one at 6.5 requests at once."},
+		{"stages at once", `{"load_summary":{"count":9,"requested_rate":3,"achieved_rate":3,"concurrency":2},"successes":{"count":9,"latency":{"time_to_first_token":{"p95":0.09}}},"failures":{"count":0}}` +
+			`{"load_summary":{"count":9,"requested_rate":4,"achieved_rate":4,"concurrency":4},"successes":{"count":9,"latency":{"time_to_first_token":{"p95":0.9}}},"failures":{"count":0}}`, "[2:90 4:900]", ""},
+		{"phases of AIPerf", aiperfPhases("2", "90") + aiperfPhases("4", "900"), "[2:90 4:900]", ""},
 		{"tabs", "rate\tp95_ttft_ms\n2\t90\n4\t900\n", "[2:90 4:900]", ""},
 		{"a cell that is no number", "rate,ttft_p95_ms\n2,90\n4,900\n8,oops\n", "[2:90 4:900 8:-]", `:4: ttft_p95_ms is "oops", which is no number`},
 		{"a load that is none", "rate,ttft_p95_ms\n2,90\n4,900\nmany,7\n", "[2:90 4:900]", `:4: the load "many" is no number; the row is left out.`},
@@ -127,6 +156,21 @@ func TestVerdictsByOtherQuantiles(t *testing.T) {
 		if got := p.step(0, slo300); got.Verdict != c.want || got.TTFTP95 != nil {
 			t.Errorf("P50 %v, P99 %v: %s with P95 %v; want %s and none", c.p50, c.p99, got.Verdict, show(got.TTFTP95), c.want)
 		}
+	}
+}
+
+// A client that did not send what was asked hides the wait: its step cannot pass, however short its latencies are.
+func TestCoordinatedOmission(t *testing.T) {
+	run := func(asked string, came float64) string {
+		return fmt.Sprintf(`{"RunType":"HTTP","RequestedQPS":%q,"ActualQPS":%g,"ActualDuration":4e9,"NumThreads":8,"DurationHistogram":{"Count":700,"Min":0.02,"Avg":0.04,"Percentiles":[{"Percentile":95,"Value":0.0427}]},"RetCodes":{"200":700}}`, asked, came)
+	}
+	in, err := Read([]File{{Name: "f", Data: []byte(run("180", 178) + run("400", 193))}}, slo300)
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps := in.Curves[0].Steps
+	if steps[0].Verdict != measurement.Pass || steps[1].Verdict != measurement.Undecided || fmt.Sprint(steps[1].Flags) != "[buffered client_limited]" {
+		t.Errorf("%s, then %s with %v; want pass, then undecided by client_limited", steps[0].Verdict, steps[1].Verdict, steps[1].Flags)
 	}
 }
 
@@ -197,6 +241,15 @@ func TestLint(t *testing.T) {
 		if !found {
 			t.Errorf("%s: %s: %q; want %s with %q at some load", c.file, c.check, seen, c.outcome, c.figures)
 		}
+	}
+	for ms, want := range map[float64]bool{242.5: true, 487.5: true, 19500: true, 39000: true, 390: true, 243: false, 300: false, 195.1: false} {
+		lo, hi, got := bucketBehind(.95, ms)
+		if got != want || got && !(lo < ms && ms < hi) {
+			t.Errorf("a P95 of %g ms: of a bucket %v (%g to %g); want %v", ms, got, lo, hi, want)
+		}
+	}
+	if in, err := Read([]File{{Name: "f", Data: []byte("rate,ttft_p95_ms\n1,242.5\n2,39000\n")}}, slo300); err != nil || !strings.Contains(strings.Join(in.Curves[0].Warnings, "\n"), "f:3: P95 TTFT is 39000 ms: it is exactly what an engine's histogram makes of a bucket from 20000 to 40000 ms") {
+		t.Errorf("artefacts of buckets: %v, %v", in.Curves, err)
 	}
 	pooled := strings.Replace(fmt.Sprintf(sglangRun, "2", "null", 20, "90"), `"mean_ttft_ms"`, `"min_ttft_ms":0,"mean_ttft_ms"`, 1)
 	checks, _, err := Lint(File{Name: "pooled", Data: []byte(pooled)})

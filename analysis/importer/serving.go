@@ -74,6 +74,7 @@ func serving(_ File, n node, at string) ([]point, error) {
 		p.inputLen, p.outputLen = known(p.inputLen, n.first("isl")), known(p.outputLen, n.first("osl"))
 	}
 	p.group = servingGroup(n, kind)
+	p.asked(n.first("random_input_len", "isl", "input_len"), n.first("random_output_len", "osl", "output_len"))
 	servingRows(&p, n)
 	if math.IsNaN(p.failed) {
 		p.note(fmt.Sprintf("%s counts no failed requests, so errors are unknown.", kind))

@@ -16,22 +16,24 @@ import (
 )
 
 type importing struct {
-	Files  []string `arg:"" name:"file" help:"Result files of other tools; runs at several loads make one curve."`
-	SLO    cli.SLO  `help:"What must hold: a limit for P95 TTFT, or a list such as ttft:p99:300ms." default:"300ms" placeholder:"300ms"`
-	Output string   `short:"o" placeholder:"JSON" help:"Write this file instead of standard output; several curves go into files with -1, -2, ... before the ending."`
+	Files  []string  `arg:"" name:"file" help:"Result files of other tools; runs at several loads make one curve."`
+	Rates  []float64 `placeholder:"2,3,4" help:"For an HdrHistogram log, which knows no load: that of each of its intervals in their order, calls/s."`
+	SLO    cli.SLO   `help:"What must hold: a limit for P95 TTFT, or a list such as ttft:p99:300ms." default:"300ms" placeholder:"300ms"`
+	Output string    `short:"o" placeholder:"JSON" help:"Write this file instead of standard output; several curves go into files with -1, -2, ... before the ending."`
 }
 
 // Help is what import --help says beyond its flags.
 func (*importing) Help() string {
 	return "Read are, by what is in them: " + readable + ".\n\nExamples:\n" +
-		"  kneeanalyze import sglang_conc*.jsonl -o sglang.json\n  kneeanalyze import guidellm/benchmarks.json --slo ttft:p99:500ms"
+		"  kneeanalyze import results/sglang_conc16.jsonl results/sglang_conc128.jsonl -o results/sglang.json\n  kneeanalyze import results/sglang_conc16.jsonl results/sglang_conc128.jsonl --slo ttft:p99:5s\n" +
+		"  kneeanalyze import results/L40S.hlog --rates 0.25,0.5,0.75,1,1.25,1.5"
 }
 
 const readable = "SGLang bench_serving, vLLM bench serve, InferenceX, GuideLLM, AIPerf (json, jsonl, csv, sweep), inference-perf stages, genai-bench, " +
-	"llm-d Benchmark Reports, Vegeta, Fortio, and CSV whose columns name load and percentile with their units (rate_calls_per_s,ttft_p95_ms)"
+	"llm-d Benchmark Reports, HdrHistogram logs (with --rates), Vegeta, Fortio, and CSV whose columns name load and percentile with their units (rate_calls_per_s,ttft_p95_ms)"
 
 func (x *importing) Run(ctx context.Context, std cli.Streams) error {
-	rs, _, err := readAll(ctx, x.Files, x.SLO)
+	rs, err := x.read(ctx)
 	if err != nil {
 		return err
 	}
@@ -55,6 +57,26 @@ func (x *importing) Run(ctx context.Context, std cli.Streams) error {
 		fmt.Fprintf(std.Err, "wrote %s: %s, %d steps\n", path, r.Label, len(r.Steps))
 	}
 	return nil
+}
+
+// read reads the files; with rates, the one HdrHistogram log whose intervals they are of.
+func (x *importing) read(ctx context.Context) ([]measurement.Results, error) {
+	if x.Rates == nil {
+		rs, _, err := readAll(ctx, x.Files, x.SLO)
+		return rs, err
+	}
+	if len(x.Files) > 1 {
+		return nil, cli.Usage("--rates is for one HdrHistogram log, and %d files are given", len(x.Files))
+	}
+	data, err := readWhole(x.Files[0])
+	if err != nil {
+		return nil, err
+	}
+	if !importer.IsHDRLog(data) {
+		return nil, cli.Usage("--rates is for an HdrHistogram log, which %s is not", x.Files[0])
+	}
+	r, err := importer.HDRLog(importer.File{Name: x.Files[0], Data: data}, x.Rates, x.SLO)
+	return []measurement.Results{r}, err
 }
 
 // foreignFiles reads files whole.

@@ -19,7 +19,7 @@ type lint struct {
 // Help is what lint --help says beyond its flags.
 func (*lint) Help() string {
 	return "Checks whether the figures of a file agree with each other, load by load: token counts, what ITL and TPOT are, Little's law, the offered rate, failures among the answers. " +
-		"A doubtful check says what the figures mean then; it need not be a fault.\n\nExample:\n  kneeanalyze lint results/sglang_conc16.json"
+		"A doubtful check says what the figures mean then; it need not be a fault.\n\nExample:\n  kneeanalyze lint results/sglang_conc16.jsonl"
 }
 
 func (l *lint) Run(ctx context.Context, std cli.Streams) error {

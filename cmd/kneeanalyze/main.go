@@ -4,11 +4,16 @@
 //	kneeanalyze knee results/L40S.turns.jsonl
 //	kneeanalyze knee results/L40S.turns.jsonl -o L40S.png
 //	kneeanalyze knee results/L40S.json --json
+//	kneeanalyze knee results/L40S.json --replicas-for 2.5
 //	kneeanalyze compare results/L40S.json results/H100.json -o compare.png
+//	kneeanalyze compare results/L40S.json results/H100.json --price L40S=0.80 --price H100=2.40
+//	kneeanalyze compare results/L40S.json results/H100.json --fail-if-regressed 10% --fail-if-knee-below 0.5
 //	kneeanalyze merge results/H200-0-of-2.turns.jsonl results/H200-1-of-2.turns.jsonl -o results/H200.turns.jsonl
 //	kneeanalyze export results/L40S.turns.jsonl -o L40S.om
-//	kneeanalyze import sglang_conc16.jsonl sglang_conc128.jsonl -o results/sglang.json
-//	kneeanalyze lint sglang_conc16.jsonl
+//	kneeanalyze export results/L40S.turns.jsonl --format llm-d -o reports/L40S.yaml
+//	kneeanalyze import results/sglang_conc16.jsonl results/sglang_conc128.jsonl -o results/sglang.json
+//	kneeanalyze lint results/sglang_conc16.jsonl
+//	kneeanalyze knee --prometheus http://127.0.0.1:9090 --from 2026-01-31T12:00:00Z --to 2026-01-31T13:00:00Z
 //
 // knee takes turn logs (.turns.jsonl), which it analyses anew, results (.json), which it shows as they are, and the result files of
 // other tools, which it knows by what is in them; runs of one tool at several loads make one curve, and import writes them as
@@ -23,24 +28,29 @@
 //   - The curvature knee is the elbow of P95 TTFT over the load (Kneedle), wherever the limit is.
 //   - Saturation is where completions begin to lag behind arrivals.
 //
+// What binds is named at the first step that fails: kv_eviction (prefixes were gone when their next turns came), prefill_compute (the
+// engine's time goes into prompts), queueing_behind_cold_prefill (turns waited for another call's first prompt), decode (tokens come
+// slower as the batch grows), engine_limit (the engine runs no more requests at once), client (the generator was late, or its cap
+// held calls), errors; or it cannot be told. The engine's own metrics in the log make it surer.
+//
 // A step is undecided when something about it is doubtful and its objectives hold, or would have held but for the generator's
 // own lateness: the flags say what. A step that was cut is undecided whatever it shows, and counts for nothing. compare prints
-// the knees of several runs side by side, which settings of their workloads differ, and whether they were measured alike; it
+// the knees of several runs side by side, the ratio of each to the first with a 95 % interval, what a GPU and a dollar carry where
+// their numbers and prices are given, which settings of their workloads differ, and whether they were measured alike; it
 // draws open-loop and closed-loop runs in no common picture. merge joins the logs of the shards of one run
 // (kneeload sweep --shard) into the log that one process sending all the calls would have written, and refuses logs that are
 // not that; the most calls live at once are counted anew, from each call's first request to its last answer.
 //
-// Results go to standard output, everything else to standard error. The exit code is 0 when done, 1 when something failed and
-// 2 for wrong usage.
+// Results go to standard output, everything else to standard error. The exit code is 0 when done, 1 when something failed,
+// 2 for wrong usage, and 3 when a condition that was asked for (lint --fail, --fail-if-knee-below, --fail-if-regressed)
+// does not hold.
 package main
 
 import (
-	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
-	"strings"
 
 	"github.com/alecthomas/kong"
 
@@ -53,8 +63,9 @@ type commands struct {
 	Knee       knee           `cmd:"" help:"Find the knee in turn logs and results."`
 	Compare    compare        `cmd:"" help:"Put the knees of several runs side by side."`
 	Merge      merge          `cmd:"" help:"Join the turn logs of the shards of one run."`
-	Export     exporting      `cmd:"" help:"Write a run in another form: OpenMetrics to back-fill Prometheus, CSV, JSON, an HdrHistogram log."`
-	Import     importing      `cmd:"" help:"Make results of other tools' files: SGLang, vLLM, GuideLLM, AIPerf, inference-perf, genai-bench, llm-d, Vegeta, Fortio, CSV."`
+	Export     exporting      `cmd:"" help:"Write a run in another form: OpenMetrics to back-fill Prometheus, CSV, JSON, an HdrHistogram log, Benchmark Reports for llm-d."`
+	Import     importing      `cmd:"" help:"Make results of other tools' files: SGLang, vLLM, GuideLLM, AIPerf, inference-perf, genai-bench, llm-d, HdrHistogram logs, Vegeta, Fortio, CSV."`
+	Report     reporting      `cmd:"" help:"Make a page of a run, or Markdown for a pull request."`
 	Lint       lint           `cmd:"" help:"Check whether the figures of a file agree with each other."`
 	Completion cli.Completion `cmd:"" help:"Print a script that completes command lines in bash, zsh or fish."`
 
@@ -67,7 +78,9 @@ Examples:
   kneeanalyze knee results/L40S.turns.jsonl -o L40S.png
   kneeanalyze compare results/L40S.json results/H100.json -o compare.png
   kneeanalyze merge results/H200-0-of-2.turns.jsonl results/H200-1-of-2.turns.jsonl -o results/H200.turns.jsonl
-  kneeanalyze export results/L40S.turns.jsonl -o L40S.om`
+  kneeanalyze export results/L40S.turns.jsonl -o L40S.om
+  kneeanalyze import results/sglang_conc16.jsonl results/sglang_conc128.jsonl -o results/sglang.json
+  kneeanalyze lint results/sglang_conc16.jsonl`
 
 func main() { cli.Main(run) }
 
@@ -77,27 +90,37 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 }
 
 type knee struct {
-	Files []string `arg:"" name:"file" help:"Turn logs (.turns.jsonl), results (.json) or other tools' result files."`
-	PNG   string   `short:"o" name:"output" placeholder:"PNG" help:"Also draw the curve and its knees into this file; for one FILE."`
-	JSON  bool     `name:"json" help:"Print the results as JSON instead of text, one document a curve."`
-	SLO   cli.SLO  `help:"What the files of other tools are judged by; runs of ours keep their own objectives." default:"300ms" placeholder:"300ms"`
+	Files   []string `arg:"" optional:"" name:"file" help:"Turn logs (.turns.jsonl), results (.json) or other tools' result files."`
+	Picture string   `short:"o" name:"output" placeholder:"FILE" help:"Also draw the curve and its knees into this file, a PNG or SVG by its name; for one curve."`
+	JSON    bool     `name:"json" help:"Print the results as JSON instead of text, one document a curve."`
+	SLO     cli.SLO  `help:"What the files of other tools are judged by; runs of ours keep their own objectives." default:"300ms" placeholder:"300ms"`
+
+	questions `embed:""`
+	Below     below `embed:""`
+	server    `embed:""`
 }
 
 // Help is what knee --help says beyond its flags.
 func (*knee) Help() string {
-	return "A turn log is analysed anew; results are shown as they are.\n\nExamples:\n" +
-		"  kneeanalyze knee results/L40S.turns.jsonl\n  kneeanalyze knee results/L40S.turns.jsonl -o L40S.png\n  kneeanalyze knee results/L40S.json --json"
+	return "A turn log is analysed anew; results are shown as they are; other tools' files are known by what is in them (kneeanalyze import --help names the tools).\n\nExamples:\n" +
+		"  kneeanalyze knee results/L40S.turns.jsonl\n  kneeanalyze knee results/L40S.turns.jsonl -o L40S.png\n  kneeanalyze knee results/L40S.json --json\n" +
+		"  kneeanalyze knee results/L40S.json --fail-if-knee-below 0.5\n" +
+		"  kneeanalyze knee results/sglang_conc16.jsonl results/sglang_conc128.jsonl --slo ttft:p99:5s\n" +
+		"  kneeanalyze knee --prometheus http://127.0.0.1:9090 --from 2026-01-31T12:00:00Z --to 2026-01-31T13:00:00Z"
 }
 
 func (k *knee) Run(ctx context.Context, std cli.Streams) error {
-	if err := checkPNG(k.PNG); err != nil {
+	if err := checkPicture(k.Picture); err != nil {
 		return err
 	}
-	rs, _, err := readAll(ctx, k.Files, k.SLO)
+	if err := errors.Join(k.check(k.JSON), k.Below.check()); err != nil {
+		return err
+	}
+	rs, err := k.read(ctx)
 	if err != nil {
 		return err
 	}
-	if k.PNG != "" && len(rs) > 1 {
+	if k.Picture != "" && len(rs) > 1 {
 		return cli.Usage("-o draws one curve and %d are given: use kneeanalyze compare for one picture of several", len(rs))
 	}
 	for i, r := range rs {
@@ -111,64 +134,34 @@ func (k *knee) Run(ctx context.Context, std cli.Streams) error {
 			fmt.Fprintln(std.Out)
 		}
 		analysis.Summary(std.Out, r)
-	}
-	return draw(k.PNG, std, func(w io.Writer) error { return analysis.Chart(w, rs[0]) })
-}
-
-type compare struct {
-	Files []string `arg:"" name:"file" help:"Two or more turn logs (.turns.jsonl) or results (.json), or other tools' result files."`
-	PNG   string   `short:"o" name:"output" placeholder:"PNG" help:"Also draw the curves over one another into this file."`
-	SLO   cli.SLO  `help:"What the files of other tools are judged by; runs of ours keep their own objectives." default:"300ms" placeholder:"300ms"`
-}
-
-// Help is what compare --help says beyond its flags.
-func (*compare) Help() string {
-	return "The first run is the one that the others are measured against.\n\nExample:\n  kneeanalyze compare results/L40S.json results/H100.json -o compare.png"
-}
-
-func (c *compare) Run(ctx context.Context, std cli.Streams) error {
-	if err := checkPNG(c.PNG); err != nil {
-		return err
-	}
-	rs, names, err := readAll(ctx, c.Files, c.SLO)
-	if err != nil {
-		return err
-	}
-	if len(rs) < 2 {
-		return cli.Usage("compare needs at least two curves; there is one")
-	}
-	tellApart(rs, names)
-	var picture bytes.Buffer // drawn before anything is printed: runs that share no axis are refused
-	if c.PNG != "" {
-		if err := analysis.ChartCompare(&picture, rs); err != nil {
+		if err := k.answer(std, r); err != nil {
 			return err
 		}
 	}
-	analysis.CompareSummary(std.Out, rs)
-	return draw(c.PNG, std, func(w io.Writer) error {
-		_, err := picture.WriteTo(w)
+	chart := analysis.Chart
+	if isSVG(k.Picture) {
+		chart = analysis.ChartSVG
+	}
+	if err := draw(k.Picture, std, func(w io.Writer) error { return chart(w, rs[0]) }); err != nil {
 		return err
-	})
+	}
+	return failed(k.Below.unmet(rs))
 }
 
-// tellApart adds the file to labels that occur twice.
-func tellApart(rs []measurement.Results, paths []string) {
-	seen := map[string]int{}
-	for _, r := range rs {
-		seen[r.Label]++
+// read reads the files, or the server.
+func (k *knee) read(ctx context.Context) ([]measurement.Results, error) {
+	switch {
+	case k.Prometheus != "" && len(k.Files) > 0:
+		return nil, cli.Usage("--prometheus reads a server, and files are given too: give one or the other")
+	case k.Prometheus != "":
+		return k.curves(ctx, k.SLO)
+	case k.From+k.To+k.Label != "":
+		return nil, cli.Usage("--from, --to and --label are of --prometheus URL, which is missing")
+	case len(k.Files) == 0:
+		return nil, cli.Usage("expected \"<file> ...\" or --prometheus URL (see kneeanalyze knee --help)")
 	}
-	for i := range rs {
-		if seen[rs[i].Label] > 1 {
-			rs[i].Label += " (" + paths[i] + ")"
-		}
-	}
-}
-
-func checkPNG(path string) error {
-	if path != "" && !strings.EqualFold(filepath.Ext(path), ".png") {
-		return cli.Usage("-o %s: the picture is a PNG; give a name that ends in .png", path)
-	}
-	return nil
+	rs, _, err := readAll(ctx, k.Files, k.SLO)
+	return rs, err
 }
 
 // draw writes the picture, if one is wanted, and says so.

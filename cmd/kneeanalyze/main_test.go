@@ -77,6 +77,7 @@ func writeRun(t *testing.T, dir, label string, times float64) {
 	r := analysis.Analyze(log)
 	write(t, dir, label+".json", func(out io.Writer) error { return measurement.WriteResults(out, r) })
 	write(t, dir, label+".csv", func(out io.Writer) error { return measurement.WriteCSV(out, r) })
+	write(t, dir, label+".hlog", func(out io.Writer) error { return measurement.WriteHLog(out, log) })
 }
 
 func write(t *testing.T, dir, name string, f func(io.Writer) error) {
@@ -110,6 +111,15 @@ func inRuns(t *testing.T) {
 	writeRun(t, filepath.Join(dir, "results"), "H100", 2)
 	for i, l := range shards(aLog("H200", 3)) {
 		write(t, filepath.Join(dir, "results"), fmt.Sprintf("H200-%d-of-2.turns.jsonl", i), func(out io.Writer) error { return writeLog(out, l) })
+	}
+	for _, name := range []string{"sglang_conc16.jsonl", "sglang_conc128.jsonl"} {
+		b, err := os.ReadFile(filepath.Join("..", "..", "analysis", "importer", "testdata", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "results", name), b, 0o666); err != nil {
+			t.Fatal(err)
+		}
 	}
 	t.Chdir(dir)
 }
@@ -314,7 +324,7 @@ func TestUsage(t *testing.T) {
 		{[]string{"knee"}, "file"},
 		{[]string{"knee", "--nonsense", "x"}, "nonsense"},
 		{[]string{"knee", "results/L40S.json", "results/H100.json", "-o", "x.png"}, "kneeanalyze compare"},
-		{[]string{"knee", "results/L40S.json", "-o", "x.svg"}, "the picture is a PNG"},
+		{[]string{"knee", "results/L40S.json", "-o", "x.pdf"}, "the picture is a PNG or an SVG"},
 		{[]string{"compare", "results/L40S.json"}, "at least two"},
 		{[]string{"merge", "results/H200-0-of-2.turns.jsonl"}, "--output"},
 		{[]string{"merge", "-o", "x.turns.jsonl"}, "file"},
@@ -345,7 +355,7 @@ func TestManual(t *testing.T) {
 	inRuns(t)
 	comment, _, _ := strings.Cut(string(source), "\npackage main")
 	text := strings.ReplaceAll(comment, "//", "")
-	for _, args := range [][]string{{"--help"}, {"knee", "--help"}, {"compare", "--help"}, {"merge", "--help"}} {
+	for _, args := range [][]string{{"--help"}, {"knee", "--help"}, {"compare", "--help"}, {"merge", "--help"}, {"export", "--help"}, {"import", "--help"}, {"lint", "--help"}} {
 		text += "\n" + command(t, args...).out
 	}
 	ran := map[string]bool{}

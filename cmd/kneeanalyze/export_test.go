@@ -1,0 +1,133 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"kneefinder/measurement"
+)
+
+// near reports whether two figures are alike: both absent, or within a share of each other.
+func near(a, b *float64, share float64) bool {
+	return (a == nil) == (b == nil) && (a == nil || math.Abs(*a-*b) <= share*math.Abs(*b))
+}
+
+// sameCurve compares what survives a form: loads, waits, tokens' gaps, verdicts, and the knee.
+func sameCurve(t *testing.T, what string, got, want measurement.Results, within float64) {
+	t.Helper()
+	if len(got.Steps) != len(want.Steps) {
+		t.Fatalf("%s: %d steps, want %d", what, len(got.Steps), len(want.Steps))
+	}
+	for i, w := range want.Steps {
+		g := got.Steps[i]
+		if g.Rate != w.Rate || g.MeasuredTurns != w.MeasuredTurns || g.Verdict != w.Verdict {
+			t.Errorf("%s, step %d: %g calls/s, %d turns, %s; want %g, %d, %s", what, i, g.Rate, g.MeasuredTurns, g.Verdict, w.Rate, w.MeasuredTurns, w.Verdict)
+		}
+		for name, v := range map[string][2]*float64{"ttft p50": {g.TTFTP50, w.TTFTP50}, "ttft p95": {g.TTFTP95, w.TTFTP95}, "ttft p99": {g.TTFTP99, w.TTFTP99},
+			"itl p50": {g.ITLP50, w.ITLP50}, "itl p95": {g.ITLP95, w.ITLP95}, "tpot p50": {g.TPOTP50, w.TPOTP50}} {
+			if !near(v[0], v[1], within) {
+				t.Errorf("%s, step %d: %s is %v, want %v", what, i, name, v[0], v[1])
+			}
+		}
+	}
+	g, w := got.Knees, want.Knees
+	if g.SLO.Status != w.SLO.Status || !near(g.SLO.Rate, w.SLO.Rate, 0) || !near(g.SLO.Estimate, w.SLO.Estimate, .01) || !near(g.Curvature.Rate, w.Curvature.Rate, 0) {
+		t.Errorf("%s: knees %+v, want %+v", what, g, w)
+	}
+}
+
+// A run that is written as Benchmark Reports and read again is the same curve.
+func TestBenchmarkReports(t *testing.T) {
+	inRuns(t)
+	want, err := measurement.ReadResults("results/L40S.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ext := range []string{".yaml", ".json"} {
+		got := command(t, "export", "results/L40S.turns.jsonl", "--format", "llm-d", "-o", "reports/L40S"+ext)
+		files, err := filepath.Glob("reports/*" + ext)
+		if got.code != 0 || err != nil || len(files) != 6 || !strings.Contains(got.err, "wrote reports/L40S-5"+ext) {
+			t.Fatalf("%s: code %d, %q, %q, %v", ext, got.code, got.err, files, err)
+		}
+		if got := command(t, append([]string{"import", "-o", "again.json"}, files...)...); got.code != 0 {
+			t.Fatalf("%s: import: code %d, %q", ext, got.code, got.err)
+		}
+		r, err := measurement.ReadResults("again.json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		sameCurve(t, ext, r, want, 1e-9)
+		for i, s := range r.Steps {
+			if !near(s.CacheHitRate, want.Steps[i].CacheHitRate, 1e-9) || !near(s.ArrivedRate, want.Steps[i].ArrivedRate, 1e-9) {
+				t.Errorf("%s, step %d: hit rate and λ that came %v, %v", ext, i, s.CacheHitRate, s.ArrivedRate)
+			}
+		}
+		if r.Engine.Model != "gemma-4-12b" {
+			t.Errorf("%s: the model is %q", ext, r.Engine.Model)
+		}
+	}
+	whole := command(t, "export", "results/L40S.turns.jsonl", "--format", "llm-d")
+	if err := os.WriteFile("all.yaml", []byte(whole.out), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if got := command(t, "knee", "all.yaml"); got.code != 0 || !strings.Contains(got.out, "SLO knee: 0.75 calls/s; interpolated 0.896") {
+		t.Errorf("all in one: code %d, %q\n%s", got.code, got.err, got.out)
+	}
+	if got := command(t, "export", "results/L40S.turns.jsonl", "--format", "llm-d", "-o", "x.om"); got.code != 2 || !strings.Contains(got.err, "YAML or JSON") {
+		t.Errorf("a name of another form: %d %q", got.code, got.err)
+	}
+}
+
+func TestImportHLog(t *testing.T) {
+	inRuns(t)
+	want, err := measurement.ReadResults("results/L40S.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rates []string
+	for _, s := range want.Steps {
+		rates = append(rates, fmt.Sprint(s.Rate))
+	}
+	got := command(t, "import", "results/L40S.hlog", "--rates", strings.Join(rates, ","), "-o", "again.json")
+	if got.code != 0 {
+		t.Fatalf("code %d, %q", got.code, got.err)
+	}
+	r, err := measurement.ReadResults("again.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sameCurve(t, "hlog", r, want, .001)
+	if !slices.ContainsFunc(r.Warnings, func(w string) bool { return strings.Contains(w, "those that failed are in no percentile") }) {
+		t.Errorf("no warning of what the log lacks: %q", r.Warnings)
+	}
+	if err := os.WriteFile("torn.hlog", []byte("#[Histogram log format version 1.3]\nTag=ttft,30.000,90.000,50.0,HISTFAAA\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile("other.hlog", []byte("#[Histogram log format version 1.3]\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args string
+		code int
+		want string
+	}{
+		{"import results/L40S.hlog", 1, "--rates 2,3,4"},
+		{"import results/L40S.hlog --rates 1,2", 1, "results/L40S.hlog holds 6 intervals, and the loads of 2 are given"},
+		{"import results/L40S.hlog --rates 1,2,3,4,5,0", 1, "no load above 0"},
+		{"import results/L40S.hlog results/H100.hlog --rates 1,2", 2, "--rates is for one HdrHistogram log"},
+		{"import results/L40S.json --rates 1,2", 2, "which results/L40S.json is not"},
+		{"import torn.hlog --rates 1", 1, "torn.hlog:2 holds a histogram that cannot be read"},
+		{"import other.hlog --rates 1", 1, "without a histogram"},
+		{"import missing.hlog --rates 1", 1, "missing.hlog"},
+	} {
+		got := command(t, strings.Fields(c.args)...)
+		if got.code != c.code || !strings.Contains(got.err, c.want) || got.out != "" || strings.Contains(got.err, "\n") {
+			t.Errorf("%s: code %d, %q, printed %q; want %d and %q", c.args, got.code, got.err, got.out, c.code, c.want)
+		}
+	}
+}

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"context"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"kneefinder/analysis"
+	"kneefinder/analysis/report"
+	"kneefinder/cmd/internal/cli"
+	"kneefinder/measurement"
+)
+
+type reporting struct {
+	Files  []string `arg:"" name:"file" help:"A turn log (.turns.jsonl), results (.json), or other tools' result files that make one curve."`
+	Output string   `short:"o" placeholder:"FILE" help:"Write this file instead of standard output."`
+	Format string   `enum:"html,markdown," default:"" placeholder:"html|markdown" help:"html: a page that needs nothing else; markdown: for a pull request. By default what the name of -o ends in, html without one."`
+	SLO    cli.SLO  `help:"What the files of other tools are judged by; runs of ours keep their own objectives." default:"300ms" placeholder:"300ms"`
+}
+
+// Help is what report --help says beyond its flags.
+func (*reporting) Help() string {
+	return "The page is one file without a script or a link: it can be mailed, attached and printed. A turn log gives all of it; results alone leave out how TTFT is distributed and what happened within a step.\n\nExamples:\n" +
+		"  kneeanalyze report results/L40S.turns.jsonl -o L40S.html\n  kneeanalyze report results/L40S.turns.jsonl --format markdown"
+}
+
+func (p *reporting) Run(ctx context.Context, std cli.Streams) error {
+	ext := strings.ToLower(filepath.Ext(p.Output))
+	format := p.Format
+	switch {
+	case format != "":
+	case slices.Contains([]string{".md", ".markdown"}, ext):
+		format = "markdown"
+	case slices.Contains([]string{"", ".html", ".htm"}, ext):
+		format = "html"
+	default:
+		return cli.Usage("-o %s: a report is HTML or Markdown; give a name that ends in .html or .md, or say --format", p.Output)
+	}
+	if slices.Contains(p.Files, p.Output) {
+		return cli.Usage("%s is what the report is made from: choose another name", p.Output)
+	}
+	run, err := p.read(ctx)
+	if err != nil {
+		return err
+	}
+	write := run.HTML
+	if format == "markdown" {
+		write = run.Markdown
+	}
+	if p.Output == "" {
+		return write(std.Out)
+	}
+	if err := measurement.ReplaceFile(p.Output, write); err != nil {
+		return err
+	}
+	_, err = io.WriteString(std.Err, "wrote "+p.Output+"\n")
+	return err
+}
+
+// read reads a turn log whole, and of other files the one curve that they make.
+func (p *reporting) read(ctx context.Context) (report.Run, error) {
+	run := report.Run{Source: filepath.Base(p.Files[0])}
+	if len(p.Files) == 1 {
+		log, err := measurement.OpenLog(p.Files[0])
+		if err == nil {
+			run.Log, run.Results = &log, analysis.Analyze(log)
+			return run, nil
+		}
+	}
+	rs, _, err := readAll(ctx, p.Files, p.SLO)
+	if err != nil {
+		return run, err
+	}
+	if len(rs) != 1 {
+		return run, cli.Usage("a report is of one curve, and these files make %d: report them one by one, or use kneeanalyze compare", len(rs))
+	}
+	run.Results = rs[0]
+	return run, nil
+}
