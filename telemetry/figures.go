@@ -47,7 +47,7 @@ func (t *Telemetry) limits(objectives []measurement.Objective) (fs []figure) {
 		attrs := t.attrs(names.Metric, o.Metric, names.Quantile, float(o.Quantile))
 		if !seen[attrs.Equivalent()] { // the first of two that contradict each other
 			seen[attrs.Equivalent()] = true
-			fs = append(fs, figure{names.SLO, attrs, o.LimitMS / 1e3})
+			fs = append(fs, figure{names.SLO, attrs, names.Seconds(o.LimitMS)})
 		}
 	}
 	return fs

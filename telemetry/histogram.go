@@ -30,7 +30,7 @@ func newLayout(objectives []measurement.Objective, native bool) layout {
 	limits := func(metric string) (seconds []float64) {
 		for _, o := range objectives {
 			if o.Metric == metric {
-				seconds = append(seconds, o.LimitMS/1e3)
+				seconds = append(seconds, names.Seconds(o.LimitMS))
 			}
 		}
 		return seconds
@@ -73,7 +73,7 @@ func newBounds(shown []float64, unit float64) *bounds {
 // a percentile is judged.
 func (b *bounds) move(limitMS float64) {
 	for i, s := range b.shown {
-		if s == limitMS/1e3 {
+		if s == names.Seconds(limitMS) {
 			b.raw[i] = within(limitMS)
 		}
 	}

@@ -127,7 +127,7 @@ func smallRun(tel *Telemetry, h *hand) {
 	tel.ServerTTFT(0, .25, .0125)
 	tel.StepBegin(measurement.Step{Step: 1, Rate: 4, Start: 8 * time.Second, WindowStart: 10 * time.Second, WindowEnd: measurement.Never, DrainEnd: measurement.Never})
 	tel.StepBegin(measurement.Step{Step: 1, Rate: 5, Start: 8 * time.Second, WindowStart: 10 * time.Second, WindowEnd: measurement.Never, DrainEnd: measurement.Never})
-	call(1, 0, 9*time.Second, 10*ms, measurement.Drain)
+	call(1, 0, 9*time.Second, 10*ms, measurement.Warmup)
 	failed := turn(1, measurement.CallsPerStep+1, 2, 11*time.Second, 0, 0, 0)
 	failed.FirstToken, failed.LastToken, failed.FirstEvent, failed.Events, failed.Outcome = measurement.Never, measurement.Never, measurement.Never, 0, measurement.HTTP5xx
 	failed.PromptTokens, failed.CompletionTokens, failed.CachedTokens = measurement.Unknown, measurement.Unknown, measurement.Unknown
@@ -266,7 +266,7 @@ func TestLimitIsAnEdge(t *testing.T) {
 		}{{names.TTFT, within}, {names.ITL, gapsWithin}} {
 			found := false
 			for _, b := range metric(fs, of.name, names.TurnClass, names.Measured).Histogram.Bucket {
-				if b.GetUpperBound() == limit/1e3 {
+				if b.GetUpperBound() == names.Seconds(limit) {
 					found = true
 					if got := int(b.GetCumulativeCount()); got != of.want {
 						t.Errorf("limit %v ms: the bucket of %s counts %d, want %d", limit, of.name, got, of.want)
@@ -418,6 +418,99 @@ func TestWindowRolls(t *testing.T) {
 	check(names.WindowTurns, "", windowTurns)
 	if n := tel.window.gaps.len(); n != windowGaps {
 		t.Errorf("%d gaps are held, want %d", n, windowGaps)
+	}
+}
+
+// What is in no rolling figure, and that they begin anew with each step, but not when the rate of one is turned.
+func TestWindowOfAStep(t *testing.T) {
+	tel, h := start(t, nil)
+	want := func(why, name string, want float64) {
+		t.Helper()
+		m := metric(gather(t, tel), name)
+		if math.IsNaN(want) {
+			if m != nil {
+				t.Errorf("%s: %s is %v, want none", why, name, m)
+			}
+		} else if m == nil || math.Abs(m.Gauge.GetValue()-want) > 1e-9 {
+			t.Errorf("%s: %s is %v, want %v", why, name, m, want)
+		}
+	}
+	none := math.NaN()
+	want("by default", names.WindowSeconds, 30)
+	want("before the first step", names.ArrivedRate, none)
+	tel.StepBegin(measurement.Step{Step: 0, Rate: 2})
+	calls := func(n int) {
+		for range n {
+			h.now += time.Second
+			tel.InFlight(h.now, 1, 0)
+			tel.InFlight(h.now, 0, 0)
+		}
+	}
+	calls(10)
+	h.now += settles
+	want("10 calls in 10.1 s", names.ArrivedRate, 10/10.1)
+	tel.Turn(turn(0, 1, 2, h.now, 20*ms, 1, ms))
+	cut := turn(0, 2, 2, h.now, 0, 0, 0)
+	cut.FirstToken, cut.Outcome, cut.Phase = measurement.Never, measurement.TotalTimeout, measurement.Drain
+	tel.Turn(cut)
+	unsent := measurement.NewTurn()
+	unsent.Turn, unsent.Due, unsent.Phase, unsent.Outcome = 3, h.now, measurement.Drain, measurement.NotSent
+	tel.Turn(unsent)
+	unsent.Phase = measurement.Window
+	tel.Turn(unsent)
+	canceled := cut
+	canceled.Phase, canceled.Outcome = measurement.Window, measurement.Canceled
+	tel.Turn(canceled)
+	want("a drain's", names.WindowErrors, 0)
+	want("a drain's", names.WindowTurns, 1)
+	want("a drain's", names.WindowTTFT, .02)
+	ours := cut
+	ours.Phase, ours.Outcome, ours.Local = measurement.Window, measurement.Connect, true
+	tel.Turn(ours)
+	want("a failure of this side is no slow server", names.WindowTTFT, .02)
+	want("a failure of this side is an error", names.WindowErrors, .5)
+
+	tel.StepBegin(measurement.Step{Step: 0, Rate: 3})
+	want("the rate of the step is turned", names.WindowTurns, 2)
+	want("the rate of the step is turned", names.ArrivedRate, 10/10.1)
+
+	begin := h.now
+	tel.StepBegin(measurement.Step{Step: 1, Rate: 4, Start: begin})
+	for _, name := range []string{names.WindowTTFT, names.WindowITL, names.WindowErrors, names.WindowHit, names.ArrivedRate} {
+		want("a new step", name, none)
+	}
+	want("a new step", names.WindowTurns, 0)
+	calls(4)
+	h.now += time.Second
+	want("4 calls in 5 s", names.ArrivedRate, .8)
+	tel.Turn(turn(1, 3, 2, h.now, 40*ms, 1, ms))
+	tel.StepEnd(measurement.Step{Step: 1, WindowEnd: h.now, DrainEnd: h.now})
+	tel.SetState(Done)
+	want("just after the end", names.WindowTTFT, .04)
+	h.now += time.Minute
+	for _, name := range []string{names.WindowTTFT, names.WindowITL, names.WindowErrors, names.WindowHit} {
+		want("a minute after the end", name, none)
+	}
+}
+
+// Only a knee that is found has a rate.
+func TestKneeOfAStatus(t *testing.T) {
+	tel, _ := start(t, nil)
+	v := func(x float64) *float64 { return &x }
+	for _, status := range []measurement.KneeStatus{measurement.Found, measurement.AboveRange, measurement.BelowRange, measurement.NoKnee} {
+		k := measurement.Knee{Status: status, Rate: v(2), Estimate: v(2.5), CI95: [2]*float64{v(2.1), v(2.9)}}
+		tel.Results(measurement.Results{Knees: measurement.Knees{SLO: k, Curvature: k, Saturation: k}})
+		fs := gather(t, tel)
+		for _, kind := range []string{"slo", "curvature", "saturation"} {
+			for _, name := range []string{names.KneeRate, names.KneeEstimate, names.KneeLow, names.KneeHigh} {
+				if m := metric(fs, name, names.Knee, kind); (m != nil) != (status == measurement.Found) {
+					t.Errorf("%s of a %s knee that is %s is %v", name, kind, status, m)
+				}
+			}
+			if m := metric(fs, names.KneeStatus, names.Knee, kind, names.Status, string(status)); m.Gauge.GetValue() != 1 {
+				t.Errorf("the status of a %s knee that is %s is %v", kind, status, m)
+			}
+		}
 	}
 }
 
@@ -625,6 +718,7 @@ func TestSeriesAreIndependentOfCalls(t *testing.T) {
 	count := func(calls int) (n int) {
 		tel, h := start(t, nil)
 		tel.StepBegin(measurement.Step{Rate: 1})
+		h.now = 2 * time.Second
 		for i := range calls {
 			h.now += ms
 			tel.Turn(turn(0, i, 1+i%4, h.now, time.Duration(i)*ms, 3, ms))

@@ -59,9 +59,7 @@ func (t *Telemetry) StepBegin(rec measurement.Step) {
 	t.settle(rec.Start + settles)
 	t.flights = flights{}
 	t.current = t.step(rec.Step)
-	if t.began < 0 {
-		t.began = rec.Start
-	}
+	t.window.begin(rec.Start)
 	if t.current == nil {
 		return
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"strconv"
@@ -72,6 +73,11 @@ func (o *OTLP) fill() error {
 		}
 	} else if host, port, err := net.SplitHostPort(o.Endpoint); err != nil || host == "" || port == "" {
 		return fmt.Errorf("OTLP endpoint %q: must be host:port or a URL", o.Endpoint)
+	}
+	for _, name := range []string{"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"} {
+		if u, err := url.Parse(os.Getenv(name)); err != nil || u.User != nil { // the SDK would print it
+			return fmt.Errorf("%s: not a URL without user and password; the endpoint that is used is --otlp.endpoint", name)
+		}
 	}
 	return checkHeaders()
 }
@@ -181,10 +187,16 @@ func (t *Telemetry) export(ctx context.Context, res *resource.Resource) error {
 	return nil
 }
 
+// stays is an HTTP client that follows nobody to another host: headers that hold a key are for the endpoint alone.
+func stays() *http.Client {
+	return &http.Client{Timeout: patience, Transport: http.DefaultTransport.(*http.Transport).Clone(),
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+}
+
 func (o *OTLP) spanExporter(ctx context.Context) (sdktrace.SpanExporter, error) {
 	isURL := strings.Contains(o.Endpoint, "://")
 	if o.Protocol == "http" {
-		opts := []otlptracehttp.Option{otlptracehttp.WithEndpoint(o.Endpoint), otlptracehttp.WithTimeout(patience),
+		opts := []otlptracehttp.Option{otlptracehttp.WithEndpoint(o.Endpoint), otlptracehttp.WithTimeout(patience), otlptracehttp.WithHTTPClient(stays()),
 			otlptracehttp.WithRetry(otlptracehttp.RetryConfig{Enabled: true, InitialInterval: time.Second, MaxInterval: patience, MaxElapsedTime: patience})}
 		if isURL {
 			opts[0] = otlptracehttp.WithEndpointURL(o.signalURL("/v1/traces"))
@@ -206,7 +218,7 @@ func (o *OTLP) spanExporter(ctx context.Context) (sdktrace.SpanExporter, error) 
 func (o *OTLP) metricExporter(ctx context.Context) (sdkmetric.Exporter, error) {
 	isURL := strings.Contains(o.Endpoint, "://")
 	if o.Protocol == "http" {
-		opts := []otlpmetrichttp.Option{otlpmetrichttp.WithEndpoint(o.Endpoint), otlpmetrichttp.WithTimeout(patience),
+		opts := []otlpmetrichttp.Option{otlpmetrichttp.WithEndpoint(o.Endpoint), otlpmetrichttp.WithTimeout(patience), otlpmetrichttp.WithHTTPClient(stays()),
 			otlpmetrichttp.WithRetry(otlpmetrichttp.RetryConfig{Enabled: true, InitialInterval: time.Second, MaxInterval: patience, MaxElapsedTime: patience})}
 		if isURL {
 			opts[0] = otlpmetrichttp.WithEndpointURL(o.signalURL("/v1/metrics"))

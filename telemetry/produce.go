@@ -38,7 +38,7 @@ func (t *Telemetry) snapshot(run bool, wanted func(*step) bool) []metricdata.Sco
 		}
 	}
 	if run {
-		l, ttft, itl := t.window.copy(now, max(t.began, 0), t.scratch[:0])
+		l, ttft, itl := t.window.copy(now, t.scratch[:0])
 		t.scratch = ttft[:0]
 		t.produceRun(s)
 		t.mu.Unlock()
@@ -126,7 +126,7 @@ func (t *Telemetry) produceStep(s *snapshot, st *step) {
 	}
 }
 
-// produceWindow shows the rolling window.
+// produceWindow shows the rolling window: what is of nothing is absent.
 func (t *Telemetry) produceWindow(s *snapshot, l *lately) {
 	known := func(name string, attrs attribute.Set, v float64) {
 		if !math.IsNaN(v) {
@@ -142,7 +142,7 @@ func (t *Telemetry) produceWindow(s *snapshot, l *lately) {
 	known(names.WindowErrors, t.base, l.errors)
 	s.gauge(names.WindowTurns, t.base, float64(l.turns))
 	s.gauge(names.WindowSeconds, t.base, t.cfg.Window.Seconds())
-	s.gauge(names.ArrivedRate, t.base, l.arrived)
+	known(names.ArrivedRate, t.base, l.arrived)
 }
 
 // family is where the points of a family are; data makes it when it is the first.

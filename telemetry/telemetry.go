@@ -6,7 +6,8 @@
 // agree to the last count.
 //
 // Memory and the number of series do not grow with the run. The newest 32 steps are kept; a step before them loses its
-// series. The rolling window holds what ended within Config.Window, at most the newest 16,384 turns and 65,536 gaps.
+// series. The rolling window holds what ended within Config.Window, at most the newest 16,384 turns and 65,536 gaps. It begins anew
+// with each step, and turns that were due in a drain are not in it.
 package telemetry
 
 import (
@@ -35,7 +36,7 @@ import (
 type Config struct {
 	Label      string                  // of the run; the label on every metric
 	Objectives []measurement.Objective // their limits are edges of buckets; the first of TTFT decides which turns are within
-	Window     time.Duration           // over which the kneeload_window_ gauges roll; 60 s when 0
+	Window     time.Duration           // over which the kneeload_window_ gauges roll; 30 s when 0
 	Native     bool                    // native histograms too, under names of their own
 	GenAI      bool                    // the gen_ai.client metrics of the semantic conventions v0.1.0 too
 
@@ -65,7 +66,7 @@ func (c *Config) fill() error {
 		return errors.New("telemetry: no clock")
 	}
 	if c.Window == 0 {
-		c.Window = time.Minute
+		c.Window = 30 * time.Second
 	}
 	if c.Window < time.Second {
 		return fmt.Errorf("telemetry: a rolling window of %v: at least 1 s", c.Window)
@@ -111,11 +112,10 @@ type Telemetry struct {
 	mu      sync.Mutex
 	header  measurement.Header
 	state   State
-	run     []figure      // of the header
-	results []figure      // of the results
-	steps   []*step       // the newest, by number
-	current *step         // nil while none runs
-	began   time.Duration // the first of them; Never before
+	run     []figure // of the header
+	results []figure // of the results
+	steps   []*step  // the newest, by number
+	current *step    // nil while none runs
 	flights flights
 	window  window
 	genai   *genai // nil unless asked for
@@ -129,7 +129,7 @@ func New(ctx context.Context, cfg Config) (*Telemetry, error) {
 	}
 	t := &Telemetry{
 		cfg: cfg, registry: prometheus.NewRegistry(), stopped: make(chan struct{}), scrapes: map[scrape]*count{},
-		state: Starting, layout: newLayout(cfg.Objectives, cfg.Native), limit: -1, window: newWindow(cfg.Window), began: measurement.Never,
+		state: Starting, layout: newLayout(cfg.Objectives, cfg.Native), limit: -1, window: newWindow(cfg.Window),
 	}
 	for _, o := range slices.Backward(cfg.Objectives) {
 		if o.Metric == "ttft" {

@@ -32,9 +32,10 @@ func (r *ring[T]) len() int        { return int(r.next - r.first) }
 func (r *ring[T]) at(i uint64) *T  { return &r.buf[i%uint64(len(r.buf))] }
 func (r *ring[T]) forget(n uint64) { r.first = max(r.first, n) }
 
-// window is what has ended lately.
+// window is what has ended lately, of the newest step alone.
 type window struct {
 	length time.Duration
+	began  time.Duration // when that step did
 	turns  ring[ended]
 	gaps   ring[time.Duration]
 	calls  ring[time.Duration] // when they began
@@ -45,27 +46,44 @@ type ended struct {
 	at             time.Duration
 	ttft           time.Duration // Never without a token
 	later          bool          // a turn 2..
+	timed          bool          // its TTFT counts
 	failed         bool
 	prompt, cached int32  // where both are known; else 0
 	gaps           uint64 // the number of the first gap that is not this or an earlier turn's
 }
 
 func newWindow(length time.Duration) window {
-	return window{length: length, turns: newRing[ended](windowTurns), gaps: newRing[time.Duration](windowGaps), calls: newRing[time.Duration](windowCalls)}
+	return window{length: length, began: measurement.Never, turns: newRing[ended](windowTurns), gaps: newRing[time.Duration](windowGaps), calls: newRing[time.Duration](windowCalls)}
 }
 
-// add puts a turn into the window, unless it was never due.
+// begin forgets everything: of one step nothing is carried into the next.
+func (w *window) begin(at time.Duration) {
+	w.began = at
+	w.turns.forget(w.turns.next)
+	w.gaps.forget(w.gaps.next)
+	w.calls.forget(w.calls.next)
+}
+
+// rolls says whether a turn is in the rolling figures: not one that was never due, that this side canceled, or that was due in a
+// drain, which may be cut.
+func rolls(u *measurement.Turn) bool {
+	return u.Outcome != measurement.NotSent && u.Outcome != measurement.Canceled && u.Phase != measurement.Drain
+}
+
+// add puts a turn into the window, if it rolls.
 func (w *window) add(u *measurement.Turn) {
-	if u.Outcome == measurement.NotSent {
+	if !rolls(u) {
 		return
 	}
 	e := ended{at: u.End, ttft: measurement.Never, later: u.Turn > 1, failed: u.Outcome.Failed()}
 	if e.at < 0 {
 		e.at = u.Due // shed
 	}
-	if ttft, ok := u.TTFT(); ok {
+	ttft, ok := u.TTFT()
+	if ok {
 		e.ttft = ttft
 	}
+	e.timed = ok || e.failed && !u.Local // what ended well with nothing to time, or never reached the server, has no TTFT
 	if e.later {
 		if u.PromptTokens >= 0 && u.CachedTokens >= 0 {
 			e.prompt, e.cached = int32(u.PromptTokens), int32(u.CachedTokens)
@@ -90,19 +108,22 @@ func (w *window) roll(now time.Duration) {
 	}
 }
 
-// lately is what the window says. Percentiles that land on turns without a token are +Inf, those of nothing NaN.
+// lately is what the window says. Percentiles that land on turns without a token are +Inf; what is of nothing is NaN.
 type lately struct {
 	turns       int
 	ttft, itl   [3]float64 // nanoseconds
-	hit, errors float64    // NaN when of nothing
-	arrived     float64    // calls/s
+	hit, errors float64
+	arrived     float64 // calls/s
 }
+
+// leastSpan is how long a step must have run for its arrivals to make a rate.
+const leastSpan = time.Second
 
 var quantiles = [3]float64{.5, .95, .99}
 
 // copy writes the raw values that percentiles are of into scratch, one kind behind the other, and counts the rest; the
 // percentiles are found outside the lock.
-func (w *window) copy(now, began time.Duration, scratch []float64) (l lately, ttft, itl []float64) {
+func (w *window) copy(now time.Duration, scratch []float64) (l lately, ttft, itl []float64) {
 	w.roll(now)
 	var prompt, cached, all, failed int
 	for i := w.turns.first; i < w.turns.next; i++ {
@@ -117,9 +138,11 @@ func (w *window) copy(now, began time.Duration, scratch []float64) (l lately, tt
 		l.turns++
 		prompt += int(e.prompt)
 		cached += int(e.cached)
-		if e.ttft < 0 {
+		switch {
+		case !e.timed:
+		case e.ttft < 0:
 			scratch = append(scratch, math.Inf(1))
-		} else {
+		default:
 			scratch = append(scratch, float64(e.ttft))
 		}
 	}
@@ -128,7 +151,8 @@ func (w *window) copy(now, began time.Duration, scratch []float64) (l lately, tt
 		scratch = append(scratch, float64(*w.gaps.at(i)))
 	}
 	l.hit, l.errors = float64(cached)/float64(prompt), float64(failed)/float64(all) // 0/0 is NaN
-	if span := min(w.length, now-began); span > 0 {
+	l.arrived = math.NaN()
+	if span := min(w.length, now-w.began); w.began >= 0 && span >= leastSpan {
 		if calls := w.calls.len(); calls == len(w.calls.buf) {
 			span = now - *w.calls.at(w.calls.first)
 		}

@@ -49,8 +49,8 @@ func (*steady) Help() string {
 const forever = 100 * 365 * 24 * time.Hour
 
 func (s *steady) Run(ctx context.Context, std cli.Streams) error {
-	if !(s.Rate > 0) {
-		return cli.Usage("--rate: give the calls/s to send, more than 0")
+	if err := cli.CheckRate(s.Rate); err != nil {
+		return cli.Usage("--rate: %w", err)
 	}
 	if time.Duration(s.Duration) < 0 || time.Duration(s.Window) < time.Second {
 		return cli.Usage("--duration must not be negative, --window at least 1s")
@@ -58,6 +58,9 @@ func (s *steady) Run(ctx context.Context, std cli.Streams) error {
 	w := cli.Workload{Calls: s.Calls, Rates: cli.Rates{s.Rate}, SLO: s.SLO, MaxConcurrentCalls: &s.MaxCalls}
 	c, err := w.Config()
 	if err != nil {
+		return cli.Usage("%w", err)
+	}
+	if _, err := w.Generator(c, 0); err != nil {
 		return cli.Usage("%w", err)
 	}
 	c.Preconnect = s.Preconnect
@@ -73,7 +76,8 @@ func (s *steady) Run(ctx context.Context, std cli.Streams) error {
 		return cli.Usage("%w", err)
 	}
 	say := func(format string, args ...any) { fmt.Fprintf(std.Err, format+"\n", args...) }
-	shows, err := s.open(ctx, clk, clk.Started(), shown{label: s.Label, config: c, nonce: nonce, window: time.Duration(s.Window),
+	defer s.onHangUp(dial, say)()
+	shows, err := s.open(ctx, clk, clk.Started(), shown{label: s.Label, config: c, nonce: nonce, window: time.Duration(s.Window), steady: true,
 		reload: func() error { return s.reload(dial, say) }}, std.Err)
 	if err != nil {
 		return err
@@ -81,7 +85,7 @@ func (s *steady) Run(ctx context.Context, std cli.Streams) error {
 	defer func() { shows.close(ctx, err) }()
 	to, err := s.connect(ctx, clk, &w, c, nonce, shows.annotate, say)
 	if err != nil {
-		return err
+		return interrupted(ctx, err)
 	}
 	defer to.client.Close()
 	header := measurement.Header{Label: s.Label, Tool: "kneeload " + cli.Version, Config: c, Engine: to.engine, Seed: s.Seed,
@@ -110,21 +114,6 @@ func (s *steady) load(ctx context.Context, std cli.Streams, to *connected, heade
 		return err
 	}
 	defer func() { stop(); wait() }()
-	hups := make(chan os.Signal, 1)
-	signal.Notify(hups, syscall.SIGHUP)
-	defer signal.Stop(hups)
-	go func() {
-		for {
-			select {
-			case <-hups:
-				if err := s.reload(dial, func(format string, args ...any) { fmt.Fprintf(std.Err, format+"\n", args...) }); err != nil {
-					fmt.Fprintln(std.Err, "warning:", err)
-				}
-			case <-looking.Done():
-				return
-			}
-		}
-	}()
 	fmt.Fprintf(std.Err, "λ %g calls/s", dial.Rate())
 	if s.Duration > 0 {
 		fmt.Fprintf(std.Err, " for %v", time.Duration(s.Duration))
@@ -135,6 +124,8 @@ func (s *steady) load(ctx context.Context, std cli.Streams, to *connected, heade
 	step, err := generator.RunStep(ctx, to.clock, to.to, kept, g, 0, s.Rate)
 	to.clock.Wait()
 	switch {
+	case len(kept.turns) == maxKept:
+		fmt.Fprintf(std.Out, "%d turns, %d failed: too many to keep for a summary; the metrics have counted them\n", kept.n, kept.failed)
 	case s.Duration > 0 && (err == nil || ctx.Err() != nil):
 		step.Rate = kept.meanRate(step)
 		r := analysis.AnalyzeStep(header.Config, step, kept.turns, nil)
@@ -147,6 +138,33 @@ func (s *steady) load(ctx context.Context, std cli.Streams, to *connected, heade
 	}
 	return err
 }
+
+// onHangUp reloads at each SIGHUP until the function that it returns is called. A SIGHUP never ends the process.
+func (s *steady) onHangUp(dial *generator.Dial, say func(format string, args ...any)) (stop func()) {
+	hups, ended := make(chan os.Signal, 1), make(chan struct{})
+	signal.Notify(hups, syscall.SIGHUP)
+	var work sync.WaitGroup
+	work.Go(func() {
+		for {
+			select {
+			case <-hups:
+				if err := s.reload(dial, say); err != nil {
+					say("warning: %v", err)
+				}
+			case <-ended:
+				return
+			}
+		}
+	})
+	return func() {
+		signal.Stop(hups)
+		close(ended)
+		work.Wait()
+	}
+}
+
+// maxKept is how many turns of a load that has an end are kept for its summary.
+const maxKept = 2_000_000
 
 // keeper counts the turns of a load, and keeps them if it has an end.
 type keeper struct {
@@ -203,7 +221,8 @@ func (k *keeper) Turn(t measurement.Turn) {
 	if t.Outcome.Failed() && t.Outcome != measurement.Canceled {
 		k.failed++
 	}
-	if k.keep {
+	if k.keep && len(k.turns) < maxKept {
+		t.Gaps = nil // the step has them
 		k.turns = append(k.turns, t)
 	}
 }
@@ -218,8 +237,8 @@ func (s *steady) reload(dial *generator.Dial, say func(format string, args ...an
 		return fmt.Errorf("reload: the rate stands on the command line or in the environment, which win over %s; leave it to the file, and it can be changed", s.Config)
 	}
 	rate, ok := yamlNumber(values["rate"])
-	if !ok || !(rate > 0) {
-		return fmt.Errorf("reload: %s: rate: %v must be a number of calls/s, more than 0; the load stays at %g", s.Config, values["rate"], dial.Rate())
+	if err := cli.CheckRate(rate); !ok || err != nil {
+		return fmt.Errorf("reload: %s: rate: %v must be a number of calls/s from 1e-6 to 1e6; the load stays at %g", s.Config, values["rate"], dial.Rate())
 	}
 	for _, key := range slices.Sorted(maps.Keys(merged(s.begun, values))) {
 		if key != "rate" && !reflect.DeepEqual(s.begun[key], values[key]) {

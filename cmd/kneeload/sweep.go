@@ -89,6 +89,8 @@ func (s *sweep) Run(ctx context.Context, std cli.Streams) error {
 		return cli.WritePlan(std.Out, c, s.Extend, s.GPUPrice)
 	case s.Shard.N > 1 && c.Arrivals == "closed":
 		return cli.Usage("--shard and --concurrency exclude one another: a closed loop cannot be split")
+	case s.Shard.N > 1 && c.FindKnee:
+		return cli.Usage("--find-knee and --shard exclude one another: shards cannot agree on the next rate")
 	case s.Shard.N > 1 && s.StartAt.IsZero():
 		return cli.Usage("--shard needs --start-at, the same for all shards, so that they begin together")
 	case s.Shard.N == 0 && !s.StartAt.IsZero():
@@ -124,10 +126,13 @@ func (s *sweep) run(ctx context.Context, std cli.Streams, c measurement.Config) 
 	defer func() { shows.close(ctx, err) }()
 	to, err := s.connect(ctx, begun.clock, &s.Workload, c, nonce, shows.annotate, say)
 	if err != nil {
-		return err
+		return interrupted(ctx, err)
 	}
 	defer to.client.Close()
 	header.Engine, header.Nonce, header.Started = to.engine, fmt.Sprintf("%016x", to.nonce), begun.started
+	if s.Resume {
+		header.Started = begun.past.Header.Started
+	}
 	if s.Resume {
 		if err := sameServer(begun.past.Header.Engine, to.engine); err != nil {
 			return err
@@ -165,6 +170,14 @@ func (s *sweep) run(ctx context.Context, std cli.Streams, c measurement.Config) 
 		return fmt.Errorf("interrupted; what was measured so far is in %s (kneeanalyze knee %s, or go on with --resume)", files.Log, files.Log)
 	case errors.Is(err, generator.ErrLost):
 		return fmt.Errorf("%w: it refused connections; what was measured before is in %s (kneeanalyze knee %s, or go on with --resume)", err, files.Log, files.Log)
+	}
+	return err
+}
+
+// interrupted says of an error that comes of being told to stop before any load was sent just that.
+func interrupted(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return errors.New("interrupted before any load was sent")
 	}
 	return err
 }
@@ -207,7 +220,7 @@ func (s *sweep) begin(header measurement.Header) (b beginning, err error) {
 		}
 		at := b.past.End() + time.Second
 		b.clock = clock.NewWallAt(time.Now().Add(-at)).Fine()
-		b.epoch = &measurement.Epoch{FromStep: len(b.past.Complete()), At: at, Started: time.Now().UTC().Format(time.RFC3339)}
+		b.epoch = &measurement.Epoch{FromStep: len(b.past.Complete()), At: at, Started: time.Now().UTC().Format(time.RFC3339Nano)}
 		return b, nil
 	}
 	if err := s.Output.Check(); err != nil {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -62,6 +63,9 @@ func (w *watch) scrapes() error {
 			return cli.Usage("--engine-metrics, --gpu-metrics: give a URL such as http://127.0.0.1:9400/metrics")
 		}
 	}
+	if every := time.Duration(w.ScrapeEvery); every != 0 && every < 100*time.Millisecond {
+		return cli.Usage("--scrape-interval %v: at least 100ms, so that looking does not load the engine", every)
+	}
 	return nil
 }
 
@@ -78,6 +82,9 @@ type watched struct {
 	stop context.CancelFunc // of the server and the scraper
 	work sync.WaitGroup
 
+	ready    atomic.Bool // the endpoint has answered
+	draining atomic.Bool // the window of the step in progress is over
+
 	mu     sync.Mutex
 	step   int
 	failed error // of the server
@@ -89,6 +96,7 @@ type shown struct {
 	config measurement.Config
 	nonce  uint64
 	window time.Duration // of the rolling figures; 0 is the default
+	steady bool          // one load without steps to compare
 	reload func() error  // nil: nothing can be reloaded
 }
 
@@ -105,7 +113,8 @@ func (w *watch) open(ctx context.Context, clk *clock.Wall, started time.Time, r 
 		Version: cli.Version, Log: d.log, CustomLabels: w.CustomLabels, RunID: fmt.Sprintf("%016x", r.nonce)}
 	cfg.OTLP.Endpoint, cfg.OTLP.Protocol, cfg.OTLP.Insecure = w.OTLPEndpoint, w.OTLPProtocol, w.OTLPInsecure
 	cfg.OTLP.SampleRatio, cfg.OTLP.Metrics = w.OTLPRatio, w.OTLPMetrics
-	d.page = page.New(page.Config{Clock: clk, Started: started, Label: r.label, Title: "Kneefinder", Objectives: r.config.SLO, Version: cli.Version})
+	d.page = page.New(page.Config{Clock: clk, Started: started, Label: r.label, Title: "Kneefinder", Objectives: r.config.SLO, Version: cli.Version,
+		Window: r.window, Steady: r.steady})
 	served, stop := context.WithCancel(context.WithoutCancel(ctx))
 	d.stop = stop
 	if len(w.Listen) > 0 {
@@ -113,7 +122,7 @@ func (w *watch) open(ctx context.Context, clk *clock.Wall, started time.Time, r 
 		var err error
 		d.server, err = web.Listen(web.Config{ListenAddresses: w.Listen, ConfigFile: w.WebConfig, MetricsPath: w.TelemetryPath,
 			Metrics: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { d.metrics.Handler().ServeHTTP(rw, r) }),
-			Page:    d.page, Reload: r.reload, Log: d.log})
+			Page:    d.page, Ready: d.ready.Load, Reload: r.reload, Log: d.log})
 		if err != nil {
 			stop()
 			return nil, err
@@ -177,6 +186,7 @@ func (d *watched) annotate(h http.Header, r generator.Request) {
 // setRun tells what is run, of whom.
 func (d *watched) setRun(h measurement.Header) {
 	if d != nil {
+		d.ready.Store(true)
 		d.metrics.SetRun(h)
 		d.page.SetRun(h)
 	}
@@ -195,12 +205,24 @@ func (d *watched) StepBegin(s measurement.Step) {
 	d.mu.Lock()
 	d.step = s.Step
 	d.mu.Unlock()
+	if d.draining.CompareAndSwap(true, false) {
+		d.setState("running")
+	}
 	d.metrics.StepBegin(s)
 	d.page.StepBegin(s)
 }
 
-func (d *watched) StepEnd(s measurement.Step)    { d.metrics.StepEnd(s); d.page.StepEnd(s) }
-func (d *watched) Turn(t measurement.Turn)       { d.metrics.Turn(t); d.page.Turn(t) }
+func (d *watched) StepEnd(s measurement.Step) { d.metrics.StepEnd(s); d.page.StepEnd(s) }
+
+// Turn tells of a turn; the first that was due in a drain tells that the window is over.
+func (d *watched) Turn(t measurement.Turn) {
+	if t.Phase == measurement.Drain && d.draining.CompareAndSwap(false, true) {
+		d.setState("draining")
+	}
+	d.metrics.Turn(t)
+	d.page.Turn(t)
+}
+
 func (d *watched) Results(r measurement.Results) { d.metrics.Results(r); d.page.Results(r) }
 
 func (d *watched) InFlight(at time.Duration, calls, turns int) {
@@ -237,7 +259,7 @@ func (d *watched) look(ctx context.Context, to *connected, tell func(measurement
 		return func() {}, nil
 	}
 	s, err := scrape.New(scrape.Config{Clock: d.clk, Engine: u, GPUs: d.flags.GPUMetrics, Header: header, InsecureTLS: to.insecure, Interval: time.Duration(d.flags.ScrapeEvery), Log: d.log,
-		Count: d.metrics.CountScrape, Tell: func(x measurement.EngineSample) {
+		Count: func(source string, ok bool) { d.metrics.CountScrape(source, ok); d.page.Scrape(source, ok) }, Tell: func(x measurement.EngineSample) {
 			d.mu.Lock()
 			x.Step = d.step
 			d.mu.Unlock()

@@ -323,7 +323,9 @@ func TestRunFlagWins(t *testing.T) {
 	var out, errs lockedBuffer
 	ended := make(chan error, 1)
 	go func() { ended <- run(t.Context(), append(args, "--duration", "3s"), &out, &errs) }()
-	waitFor(t, "the load", func() bool { return strings.Contains(get("http://"+addr+"/metrics"), names.OfferedRate+`{label="run"} 3`) })
+	waitFor(t, "the load", func() bool {
+		return strings.Contains(get("http://"+addr+"/metrics"), names.OfferedRate+`{label="run"} 3`)
+	})
 	res, err := http.Post("http://"+addr+"/-/reload", "", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -342,7 +344,9 @@ func TestRunFlagWins(t *testing.T) {
 
 	ctx, stop := context.WithCancel(t.Context())
 	go func() { ended <- run(ctx, append(args, "--web.linger", "1s"), &out, &errs) }()
-	waitFor(t, "the load", func() bool { return strings.Contains(get("http://"+addr+"/metrics"), names.OfferedRate+`{label="run"} 3`) })
+	waitFor(t, "the load", func() bool {
+		return strings.Contains(get("http://"+addr+"/metrics"), names.OfferedRate+`{label="run"} 3`)
+	})
 	stop()
 	waitFor(t, "the last state", func() bool {
 		return strings.Contains(get("http://"+addr+"/metrics"), names.RunState+`{label="run",state="done"} 1`)

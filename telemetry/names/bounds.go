@@ -1,6 +1,9 @@
 package names
 
-import "slices"
+import (
+	"slices"
+	"strconv"
+)
 
 // TTFTBounds are the upper ends, in seconds, of the buckets of TTFT, TTFTSent and E2E. Each limit stands among them, so that
 // the bucket of a limit counts exactly the turns that held it.
@@ -32,4 +35,13 @@ func with(limits []float64, bounds ...float64) []float64 {
 	bounds = append(bounds, limits...)
 	slices.Sort(bounds)
 	return slices.Compact(bounds)
+}
+
+// Seconds is a limit given in milliseconds, without what a division would add: 4.1 ms is .0041 s.
+func Seconds(ms float64) float64 {
+	s, err := strconv.ParseFloat(strconv.FormatFloat(ms, 'f', -1, 64)+"e-3", 64)
+	if err != nil {
+		return ms / 1e3
+	}
+	return s
 }

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"fmt"
 	"html"
 	"math"
@@ -31,14 +32,14 @@ type limit struct {
 type chart struct {
 	title  string
 	note   string // unit, and what the figures are of
-	text   string // the same for those who do not see it
+	text   string // what those who do not see it are told beside the legend
 	height int
 	log    bool
 	top    float64 // least end of the scale
 	series []series
 	limits []limit
 	legend []key     // before the series' own
-	steps  bool      // names the steps at their boundaries
+	steps  bool      // names the steps above their boundaries
 	stairs []plateau // λ asked, where it is shown
 }
 
@@ -157,8 +158,11 @@ func scaleOf(logarithmic bool, top, height float64, values ...[]float64) scale {
 		return s
 	}
 	n := 2.0
-	if height >= 130 {
+	switch {
+	case height >= 130:
 		n = 4
+	case height >= 80:
+		n = 3
 	}
 	step := ladderUp(hi / n)
 	s := scale{hi: step * math.Ceil(hi/step-1e-9), height: height}
@@ -221,14 +225,17 @@ func (c *chart) draw(b *strings.Builder, a *axis) {
 
 	b.WriteString(`<figure class="chart">`)
 	c.caption(b)
+	if c.steps {
+		stepNames(b, a)
+	}
 	b.WriteString(`<div class="plot">`)
 	gutter(b, &sc, c.height)
-	fmt.Fprintf(b, `<svg class="body" height="%d" role="img"><title>%s</title><desc>%s</desc>`, c.height+1, html.EscapeString(c.title), html.EscapeString(c.text))
+	fmt.Fprintf(b, `<svg class="body" height="%d" role="img"><title>%s</title><desc>%s</desc>`, c.height+1, html.EscapeString(c.title), html.EscapeString(c.said()))
 	for _, t := range sc.ticks {
 		y := strconv.FormatFloat(math.Round(h*(1-t.at))+.5, 'f', -1, 64)
 		fmt.Fprintf(b, `<line class="grid" x1="0" x2="100%%" y1="%s" y2="%s"/>`, y, y)
 	}
-	c.boundaries(b, a)
+	boundaries(b, a)
 	fmt.Fprintf(b, `<svg width="100%%" height="%d" viewBox="0 0 %d %d" preserveAspectRatio="none">`, c.height+1, viewWidth, c.height+1)
 	for _, s := range c.series {
 		if s.base != nil {
@@ -240,7 +247,7 @@ func (c *chart) draw(b *strings.Builder, a *axis) {
 		stairs(b, c.stairs, a, &sc)
 		b.WriteString(`"/>`)
 	}
-	for _, s := range c.series {
+	for _, s := range onTop(c.series) {
 		fmt.Fprintf(b, `<path class="line %s" d="`, s.class)
 		path(b, a.x, s.y, a, &sc)
 		b.WriteString(`"/>`)
@@ -251,6 +258,29 @@ func (c *chart) draw(b *strings.Builder, a *axis) {
 	}
 	b.WriteString(`</svg></div></figure>`)
 }
+
+// onTop puts thick lines last: what is drawn last lies on top.
+func onTop(of []series) []series {
+	out := slices.Clone(of)
+	slices.SortStableFunc(out, func(a, b series) int {
+		return cmp.Compare(strings.Count(a.class, "thick"), strings.Count(b.class, "thick"))
+	})
+	return out
+}
+
+// said is the chart's newest figures in words, and its text.
+func (c *chart) said() string {
+	var out []string
+	for _, k := range c.legend {
+		out = append(out, k.said())
+	}
+	for _, s := range c.series {
+		out = append(out, key{s.name, s.class, s.now}.said())
+	}
+	return strings.TrimSpace(strings.Join(out, ", ") + ". " + c.text)
+}
+
+func (k key) said() string { return strings.TrimSpace(k.name + " " + k.now) }
 
 // caption is the chart's name, unit and legend.
 func (c *chart) caption(b *strings.Builder) {
@@ -284,16 +314,24 @@ func gutter(b *strings.Builder, sc *scale, height int) {
 }
 
 // boundaries are the instants at which steps begin.
-func (c *chart) boundaries(b *strings.Builder, a *axis) {
-	last := -1.0
+func boundaries(b *strings.Builder, a *axis) {
 	for _, m := range a.bounds {
 		at := a.share(m.at)
 		fmt.Fprintf(b, `<line class="bound" x1="%.2f%%" x2="%.2f%%" y1="0" y2="100%%"/>`, at*100, at*100)
-		if c.steps && at-last > .05 && at < .97 {
-			fmt.Fprintf(b, `<text class="step" x="%.2f%%" dx="4" y="10">%s</text>`, at*100, html.EscapeString(m.name))
+	}
+}
+
+// stepNames are the names of the steps, above the plot, where nothing is drawn; those for which there is no room are left out.
+func stepNames(b *strings.Builder, a *axis) {
+	b.WriteString(`<div class="plot"><span class="gutter"></span><svg class="body" height="14" aria-hidden="true">`)
+	last := -1.0
+	for _, m := range a.bounds {
+		if at := a.share(m.at); at-last > .12 && at < .9 {
+			fmt.Fprintf(b, `<text class="step" x="%.2f%%" y="10">%s</text>`, at*100, html.EscapeString(m.name))
 			last = at
 		}
 	}
+	b.WriteString(`</svg></div>`)
 }
 
 // free says on which side of a chart a name above the height of a figure is less in the way of lines.
@@ -408,7 +446,7 @@ func area(b *strings.Builder, a *axis, sc *scale, s *series) {
 // timeTicks are whole numbers of seconds, minutes or hours.
 func timeTicks(from, to float64) (out []tick) {
 	step := 86400.0
-	for _, s := range []float64{10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200} {
+	for _, s := range []float64{1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200} {
 		if (to-from)/s <= 7 {
 			step = s
 			break

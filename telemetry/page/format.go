@@ -3,7 +3,9 @@ package page
 import (
 	"fmt"
 	"math"
+	"math/bits"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -86,12 +88,24 @@ func elapsed(d time.Duration) string {
 	return fmt.Sprintf("%d days %d h", s/86400, s/3600%24)
 }
 
-// about writes a time that is estimated.
+// about writes a time that is estimated, at the beginning of a sentence.
 func about(d time.Duration) string {
 	if d < 90*time.Second {
-		return elapsed(max(d, 0).Round(10 * time.Second))
+		d = max(d, 0).Round(10 * time.Second)
+		if d == 0 {
+			return "A moment"
+		}
+		return "About " + elapsed(d)
 	}
-	return elapsed(d.Round(time.Minute))
+	return "About " + elapsed(d.Round(time.Minute))
+}
+
+// count writes so many of what.
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return strconv.Itoa(n) + " " + what + "s"
 }
 
 // closed reports whether the load is a number of calls that are kept going, rather than a rate.
@@ -149,6 +163,8 @@ func meaning(flag string) string {
 		return "answers came whole, in one read"
 	case measurement.FlagColdCache:
 		return "later turns found no warm prefix although few calls were live"
+	case measurement.FlagEarlyFail:
+		return "the step was ended as soon as it was certain to fail"
 	case measurement.FlagOffRate:
 		return "the λ that came differs from the λ asked by more than a tenth"
 	}
@@ -180,6 +196,180 @@ func kneeSentence(c measurement.Config, k measurement.Knee, final bool) string {
 		return "No knee was found."
 	}
 	return "No knee yet: it needs a step that passes and one that fails."
+}
+
+// lateSentence doubts a knee below the range when this side was late in every step that fails.
+func (s *snapshot) lateSentence(k measurement.Knee) string {
+	if k.Status != measurement.BelowRange {
+		return ""
+	}
+	failed := 0
+	for i := range s.steps {
+		r := s.steps[i].result
+		if r == nil || r.Verdict != measurement.Fail {
+			continue
+		}
+		if failed++; !slices.Contains(r.Flags, measurement.FlagClientLimited) {
+			return ""
+		}
+	}
+	if failed == 0 {
+		return ""
+	}
+	return " But in every step that fails the load generator itself was late: the miss may be its own, not the server's."
+}
+
+// saturationSentence says up to where completions keep up; "" when that was not seen.
+func saturationSentence(c measurement.Config, k measurement.Knee) string {
+	switch {
+	case k.Status == measurement.Found && k.Rate != nil:
+		near := ""
+		if k.Estimate != nil {
+			near = fmt.Sprintf(" (interpolated: ~%s)", figure(k.Estimate, 1))
+		}
+		return fmt.Sprintf("Completions keep up with arrivals up to %s %s%s.", figure(k.Rate, 1), unit(c), near)
+	case k.Status == measurement.BelowRange:
+		return "Completions do not keep up with arrivals at the lowest load tried."
+	}
+	return ""
+}
+
+// flagged are the flags of steps, in the order in which doubts are told.
+var flagged = []string{measurement.FlagClientLimited, measurement.FlagCapBound, measurement.FlagUnstable, measurement.FlagContaminated, measurement.FlagCensored,
+	measurement.FlagShort, measurement.FlagIncomplete, measurement.FlagErrors, measurement.FlagBuffered, measurement.FlagColdCache, measurement.FlagEarlyFail,
+	measurement.FlagOffRate}
+
+// flagDoubts is a line for each flag that a step has, with the loads of those steps, unless a warning says the same.
+func (s *snapshot) flagDoubts() (out []string) {
+	warned := strings.ToLower(strings.Join(s.results.Warnings, "\n"))
+	for _, f := range flagged {
+		var at []string
+		for i := range s.steps {
+			if r := s.steps[i].result; r != nil && slices.Contains(r.Flags, f) {
+				at = append(at, digits(r.Rate))
+			}
+		}
+		if len(at) > 0 && !strings.Contains(warned, meaning(f)) {
+			out = append(out, fmt.Sprintf("At %s %s %s (%s).", and(at), unit(s.run.Config), meaning(f), f))
+		}
+	}
+	return out
+}
+
+// and joins a list.
+func and(of []string) string {
+	if n := len(of); n > 1 {
+		return strings.Join(of[:n-1], ", ") + " and " + of[n-1]
+	}
+	return of[0]
+}
+
+// arrivalsSentence is the certificate of the arrivals; "" when none were tested.
+func arrivalsSentence(a measurement.Arrivals) string {
+	if a.Calls == 0 {
+		return ""
+	}
+	least, by := math.Inf(1), ""
+	for _, t := range []struct {
+		name string
+		test *measurement.Test
+	}{{"their distribution (Kolmogorov-Smirnov)", a.KS}, {"their distribution (Anderson-Darling)", a.AD}, {"how a gap follows on the one before", a.Lag1},
+		{"how many fall on whole seconds", a.WholeSeconds}} {
+		if t.test != nil && t.test.P < least {
+			least, by = t.test.P, t.name
+		}
+	}
+	for i := range a.Dispersion {
+		if d := &a.Dispersion[i]; d.P < least {
+			least, by = d.P, fmt.Sprintf("how their number scatters from one %s s to the next", digits(d.WindowS))
+		}
+	}
+	of := count(a.Calls, "call")
+	switch {
+	case by == "":
+		return fmt.Sprintf("Arrivals: not certified, %s are too few to test.", of)
+	case a.Certified:
+		return fmt.Sprintf("Arrivals: certified Poisson. Of %s no test rejects it; %s is the least likely, with a probability of %s.", of, by, probability(least))
+	case a.Process == "closed":
+		return fmt.Sprintf("Arrivals: a closed loop, no Poisson process (%s).", of)
+	case a.Process != "" && a.Process != "poisson":
+		return fmt.Sprintf("Arrivals: %s, as asked, so not certified as Poisson (%s).", a.Process, of)
+	}
+	return fmt.Sprintf("Arrivals: not certified as Poisson. Of %s %s would be so with a probability of %s.", of, by, probability(least))
+}
+
+// probability writes one; what is nearly impossible is not said to be 0.
+func probability(p float64) string {
+	if p < .001 {
+		return "under 0.001"
+	}
+	return digits(math.Round(p*1000) / 1000)
+}
+
+// scrapesSaid says of each source of samples whether its metrics can be read.
+func scrapesSaid(s *snapshot) (out []string) {
+	for _, x := range s.scrapes {
+		name := x.source
+		switch x.source {
+		case "engine":
+			name = "the engine's metrics"
+		case "gpu":
+			name = "the GPUs' metrics"
+		}
+		looks := x.read + x.failed
+		n := min(looks, 8)
+		bad := bits.OnesCount8(x.lately)
+		switch {
+		case final(s.state):
+			out = append(out, fmt.Sprintf("%s: read in %d of %s", name, x.read, count(looks, "look")))
+		case bad == 0:
+			out = append(out, name+": read")
+		case bad == n:
+			out = append(out, fmt.Sprintf("%s: cannot be read (%d of %s failed)", name, x.failed, count(looks, "look")))
+		default:
+			out = append(out, fmt.Sprintf("%s: %d of the last %s failed", name, bad, count(n, "look")))
+		}
+	}
+	return out
+}
+
+// outcomeMeaning says in a few words how a turn ended.
+func outcomeMeaning(o measurement.Outcome) string {
+	switch o {
+	case measurement.OK:
+		return "ended well"
+	case measurement.Connect:
+		return "no connection"
+	case measurement.TLS:
+		return "the TLS handshake failed"
+	case measurement.HTTP4xx:
+		return "refused with a 4xx"
+	case measurement.HTTP429:
+		return "told to slow down"
+	case measurement.HTTP5xx:
+		return "the server failed"
+	case measurement.StreamError:
+		return "an error inside the stream"
+	case measurement.Truncated:
+		return "the stream ended early"
+	case measurement.NotStream:
+		return "the answer was no stream"
+	case measurement.TTFTTimeout:
+		return "no token in time"
+	case measurement.TotalTimeout:
+		return "not finished in time, or cut at the end"
+	case measurement.Stall:
+		return "the stream fell silent"
+	case measurement.Canceled:
+		return "stopped by this side"
+	case measurement.Shed:
+		return "held by the cap until the end, never sent"
+	case measurement.ShortOutput:
+		return "fewer tokens than asked"
+	case measurement.NotSent:
+		return "never due: an earlier turn of the call failed"
+	}
+	return ""
 }
 
 // mechanism names what binds as a person says it.

@@ -6,7 +6,7 @@ import (
 	_ "embed"
 	"fmt"
 	"html/template"
-	"math"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -28,7 +28,18 @@ type edition struct {
 }
 
 // fragments are the ids of the page's parts, in the order in which they stand.
-var fragments = [...]string{"head", "tiles", "knee", "curve", "steps", "charts"}
+var fragments = [...]string{"head", "tiles", "knee", "curve", "totals", "steps", "charts"}
+
+// stands says whether a page has a part: a steady load has no steps to compare and no knee, a sweep a table instead of totals.
+func (p *Page) stands(id string) bool {
+	switch id {
+	case "knee", "curve", "steps":
+		return !p.cfg.Steady
+	case "totals":
+		return p.cfg.Steady
+	}
+	return true
+}
 
 //go:embed page.html
 var markup string
@@ -44,12 +55,16 @@ type snapshot struct {
 	steps   []step
 	marks   []mark
 	results measurement.Results
+	steady  bool
 
 	origin, width time.Duration
-	buckets       []bucket // and the one that is open, as of now
-	last          bucket   // the same
+	window        time.Duration // that the rolling figures are of
+	reach         time.Duration // how much of it the step that runs fills
+	buckets       []bucket      // and the one that is open, as of now
+	last          bucket        // the same
 	asked         float64
-	turns         int // ever
+	totals        totals
+	scrapes       []scraped
 	dropped       int // steps that are no longer kept
 }
 
@@ -57,11 +72,9 @@ func (p *Page) snapshot() snapshot {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.advance()
-	s := snapshot{now: now, run: p.run, slo: p.cfg.Objectives, state: p.state, steps: slices.Clone(p.steps), marks: slices.Clone(p.marks),
-		results: p.results, origin: p.ring.origin, width: p.ring.width, last: p.ring.at(now), asked: p.ring.asked, turns: p.ring.n, dropped: p.dropped}
-	if s.slo == nil {
-		s.slo = p.run.Config.SLO
-	}
+	s := snapshot{now: now, run: p.run, slo: p.objectives(), state: p.state, steady: p.cfg.Steady, window: p.ring.window(), reach: min(p.ring.window(), now-p.ring.began), steps: slices.Clone(p.steps), marks: slices.Clone(p.marks),
+		results: p.results, origin: p.ring.origin, width: p.ring.width, last: p.ring.at(now), asked: p.ring.asked, totals: p.totals, scrapes: slices.Clone(p.scrapes), dropped: p.dropped}
+	s.totals.outcomes = maps.Clone(p.totals.outcomes)
 	s.buckets = append(slices.Clone(p.ring.closed), s.last)
 	return s
 }
@@ -72,6 +85,9 @@ func (p *Page) draw() *frame {
 	v := p.view(&s)
 	f := &frame{title: v.DocTitle}
 	for i, id := range fragments {
+		if !p.stands(id) {
+			continue
+		}
 		var b bytes.Buffer
 		if err := templates.ExecuteTemplate(&b, id, v); err != nil {
 			panic(err) // a template of our own over a view of our own
@@ -95,8 +111,12 @@ type view struct {
 	Others                          []string
 	Binds                           string
 	Evidence                        []string
-	Warnings                        []string
-	MoreWarnings                    int
+	Doubts                          []string
+	MoreDoubts                      int
+	Arrivals                        string
+	Scrapes                         []string
+	Held                            []string
+	Outcomes                        []outcome
 	Tiles                           []tile
 	Charts, Curve                   template.HTML
 	Asked, Unit                     string
@@ -113,13 +133,16 @@ type tile struct {
 
 type flagText struct{ Name, Meaning string }
 
+// outcome is how many turns ended so.
+type outcome struct{ Name, Meaning, Turns, Share string }
+
 type row struct {
 	Asked, Came, Turns, P50, P95, P99, Interval, ITL, Hit, Live, Errors string
 	Verdict, Mark, Class                                                string
 	Flags                                                               []flagText
 }
 
-const maxWarnings = 8
+const maxDoubts = 16
 
 func (p *Page) view(s *snapshot) *view {
 	c := s.run.Config
@@ -136,11 +159,17 @@ func (p *Page) view(s *snapshot) *view {
 	v.Objectives = strings.Join(names, " and ")
 	v.progress(s)
 	v.DocTitle = fmt.Sprintf("%s: %s - %s", v.Label, s.state, v.Title)
-	v.knee(s)
-	v.tiles(s)
-	v.rows(s)
+	v.Scrapes = scrapesSaid(s)
+	if s.steady {
+		v.steadyTiles(s)
+		v.since(s)
+	} else {
+		v.knee(s)
+		v.tiles(s)
+		v.rows(s)
+		v.Curve = template.HTML(drawCurve(s))
+	}
 	v.Charts = template.HTML(drawStack(s, p.cfg.Started))
-	v.Curve = template.HTML(drawCurve(s))
 	return v
 }
 
@@ -221,9 +250,18 @@ func (v *view) progress(s *snapshot) {
 		return
 	}
 	cur := &s.steps[len(s.steps)-1]
+	if s.steady {
+		v.Progress = fmt.Sprintf("Running for %s, at %s %s.", ran, digits(cur.rate), unit(c))
+		if s.state == Draining || cur.drains || cur.end >= 0 {
+			v.Progress = fmt.Sprintf("No calls arrive any more; those in progress end. It ran for %s.", ran)
+		}
+		return
+	}
 	k, n := s.dropped+len(s.steps), len(c.Rates)
-	name := fmt.Sprintf("Step %d of %d", k, n)
+	name := fmt.Sprintf("Step %d of the %d planned", k, n)
 	switch {
+	case c.FindKnee:
+		name = fmt.Sprintf("Step %d of a search for the knee", k)
 	case n <= 1:
 		name = fmt.Sprintf("Running for %s", ran)
 	case k > n:
@@ -233,18 +271,19 @@ func (v *view) progress(s *snapshot) {
 	switch {
 	case cur.end >= 0:
 		text = append(text, "ended")
-	case s.state == Draining:
-		text = append(text, "calls in progress end")
+	case s.state == Draining || cur.drains:
+		text = append(text, "measured; calls in progress end")
 	case s.now < cur.windowStart:
 		text = append(text, "warming up")
 	default:
-		text = append(text, fmt.Sprintf("measuring: %d turns", cur.turns))
-		if cur.turns < c.MinTurns && n > 1 {
-			text[1] += fmt.Sprintf(" of at least %d", c.MinTurns)
+		said := "measuring: " + count(cur.turns, "measured turn")
+		if cur.turns < c.MinTurns {
+			said += fmt.Sprintf(" of at least %d", c.MinTurns)
 		}
+		text = append(text, said)
 	}
 	v.Progress = strings.Join(text, ", ") + "."
-	if n <= 1 || c.StepSeconds <= 0 {
+	if n <= 1 || c.FindKnee || c.StepSeconds <= 0 {
 		return
 	}
 	var done, left time.Duration
@@ -269,21 +308,19 @@ func (v *view) progress(s *snapshot) {
 		v.Part = int(1000 * done / all)
 	}
 	if left > 0 {
-		v.Progress += " About " + about(left) + " left."
+		v.Progress += " " + about(left) + " left; rates may be added."
 	}
 }
 
 func (v *view) knee(s *snapshot) {
 	c, r := s.run.Config, &s.results
-	v.Knee = kneeSentence(c, r.Knees.SLO, final(s.state))
+	v.Knee = kneeSentence(c, r.Knees.SLO, final(s.state)) + s.lateSentence(r.Knees.SLO)
 	v.KneeNote = r.Knees.SLO.Note
-	for _, k := range []struct {
-		name string
-		knee measurement.Knee
-	}{{"The curve bends at", r.Knees.Curvature}, {"Completions fall behind arrivals from", r.Knees.Saturation}} {
-		if k.knee.Status == measurement.Found && k.knee.Rate != nil {
-			v.Others = append(v.Others, fmt.Sprintf("%s %s %s.", k.name, figure(k.knee.Rate, 1), unit(c)))
-		}
+	if k := r.Knees.Curvature; k.Status == measurement.Found && k.Rate != nil {
+		v.Others = append(v.Others, fmt.Sprintf("The curve bends at %s %s.", figure(k.Rate, 1), unit(c)))
+	}
+	if said := saturationSentence(c, r.Knees.Saturation); said != "" {
+		v.Others = append(v.Others, said)
 	}
 	if r.Mechanism.Name != "" {
 		v.Binds = mechanism(r.Mechanism.Name)
@@ -292,9 +329,12 @@ func (v *view) knee(s *snapshot) {
 		}
 		v.Evidence = r.Mechanism.Evidence
 	}
-	v.Warnings = r.Warnings
-	if len(v.Warnings) > maxWarnings {
-		v.Warnings, v.MoreWarnings = v.Warnings[:maxWarnings], len(v.Warnings)-maxWarnings
+	v.Doubts = append(s.flagDoubts(), r.Warnings...)
+	if len(v.Doubts) > maxDoubts {
+		v.Doubts, v.MoreDoubts = v.Doubts[:maxDoubts], len(v.Doubts)-maxDoubts
+	}
+	if final(s.state) {
+		v.Arrivals = arrivalsSentence(r.Arrivals)
 	}
 }
 
@@ -306,41 +346,6 @@ func (s *snapshot) ttftObjective(quantile float64) (limitMS float64, ok bool) {
 		}
 	}
 	return 0, false
-}
-
-func (v *view) tiles(s *snapshot) {
-	b := s.last
-	window := "last " + elapsed(max(span, s.width))
-	if final(s.state) {
-		window = "as it ended"
-	}
-	rate := tile{Name: asked(s.run.Config), Value: none, Unit: unit(s.run.Config), Note: "came " + digits(b.came) + " calls/s"}
-	if s.asked > 0 {
-		rate.Value = digits(s.asked)
-	}
-	if math.IsNaN(b.came) {
-		rate.Note = "calls arriving"
-	}
-	p95 := tile{Name: "P95 TTFT", Value: digits(b.p95), Unit: "ms", Note: window}
-	if math.IsInf(b.p95, 1) || math.IsNaN(b.p95) {
-		p95.Unit = ""
-	}
-	if l, ok := s.ttftObjective(.95); ok && !math.IsNaN(b.p95) {
-		p95.Mark, p95.Note = "pass", fmt.Sprintf("within %s ms", digits(l))
-		if b.p95 > l {
-			p95.Mark, p95.Note = "fail", fmt.Sprintf("over %s ms", digits(l))
-		}
-	}
-	hit := tile{Name: "cache hit rate", Value: percent(b.hit), Unit: "%", Note: window}
-	errs := tile{Name: "errors", Value: percent(b.failed), Unit: "%", Note: window}
-	for _, t := range []*tile{&hit, &errs} {
-		if t.Value == none {
-			t.Unit = ""
-		}
-	}
-	v.Tiles = []tile{rate, p95, hit,
-		{Name: "live calls", Value: digits(b.calls), Note: fmt.Sprintf("%s turns in flight", digits(b.turns))}, errs,
-		{Name: "turns", Value: fmt.Sprint(s.turns), Note: "ended so far"}}
 }
 
 // rows are the table's, by the order in which the steps ran.
@@ -376,7 +381,10 @@ func (v *view) rows(s *snapshot) {
 			v.Chunks = v.Chunks || x.ITLBasis == "chunk"
 		} else if st.end < 0 && !final(s.state) {
 			r.Mark, r.Verdict = "●", "measuring"
-			if s.now < st.windowStart {
+			switch {
+			case st.drains:
+				r.Verdict = "draining"
+			case s.now < st.windowStart:
 				r.Verdict = "warming up"
 			}
 			r.Came, r.Live = digits(s.last.came), digits(s.last.calls)

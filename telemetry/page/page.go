@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -32,6 +33,8 @@ type Config struct {
 	Label      string                  // of the run
 	Title      string                  // of the page; "kneeload" when empty
 	Objectives []measurement.Objective // as SetRun's when nil
+	Window     time.Duration           // that the rolling figures are of; 30 s when 0
+	Steady     bool                    // one load without an end whose rate may be turned: no knee, no steps, but totals since the start
 	Version    string                  // of the tool
 	Links      []Link                  // at the page's foot
 }
@@ -60,10 +63,13 @@ type Page struct {
 	state   string
 	ended   time.Duration // when the state became final; Never before
 	steps   []step
+	begun   int // the number of the newest step; -1 before
 	dropped int // of steps
 	marks   []mark
 	results measurement.Results
 	ring    ring
+	totals  totals
+	scrapes []scraped
 	moments []moment // advance's buffer
 
 	drawing sync.Mutex
@@ -74,6 +80,7 @@ const (
 	maxSteps   = 100 // rows of the table; older ones leave
 	maxMarks   = 400 // changes of the rate
 	maxClients = 64  // streams at once
+	maxSources = 8   // of samples
 )
 
 // step is a row of the table.
@@ -84,7 +91,24 @@ type step struct {
 	windowStart time.Duration
 	end         time.Duration // Never while it runs
 	turns       int           // measured ones so far
+	drains      bool          // a turn has been due after its window: no more calls arrive
 	result      *measurement.StepResult
+}
+
+// totals are what has been counted since the start.
+type totals struct {
+	ended          int // turns that were sent and have ended, drains included
+	outcomes       map[measurement.Outcome]int
+	later, held    int // turns 2.. that count for the objective, and those that held it
+	all, failed    int // turns of every number that count for errors
+	prompt, cached int // tokens of turns 2.., where both are known
+}
+
+// scraped is what became of the looks at a source's own metrics.
+type scraped struct {
+	source       string
+	read, failed int
+	lately       uint8 // of the last eight looks, a bit for each that failed, the newest lowest
 }
 
 // mark is an instant at which λ asked became rate; 0 when a step has ended.
@@ -124,9 +148,13 @@ func New(cfg Config) *Page {
 	if cfg.Title == "" {
 		cfg.Title = "kneeload"
 	}
-	p := &Page{cfg: cfg, state: Starting, ended: measurement.Never, tick: time.Second, stall: 10 * time.Second}
+	if cfg.Window <= 0 {
+		cfg.Window = 30 * time.Second
+	}
+	p := &Page{cfg: cfg, state: Starting, ended: measurement.Never, begun: -1, tick: time.Second, stall: 10 * time.Second}
 	p.flight.last.at = measurement.Never
-	p.ring.init(cfg.Clock.Now())
+	p.totals.outcomes = map[measurement.Outcome]int{}
+	p.ring.init(cfg.Clock.Now(), cfg.Window)
 	p.policy = "default-src 'none'; style-src " + hash(style) + "; script-src " + hash(script) +
 		"; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
 	return p
@@ -169,7 +197,10 @@ func (p *Page) StepBegin(s measurement.Step) {
 	defer p.version.Add(1)
 	now := p.advance()
 	p.mark(mark{at: now, step: s.Step, rate: s.Rate})
-	p.ring.asked, p.ring.askedSince = s.Rate, now
+	if p.ring.asked = s.Rate; p.begun != s.Step {
+		p.begun = s.Step
+		p.ring.begin(now)
+	}
 	if row := p.row(s.Step); row != nil {
 		row.rate, row.end = s.Rate, measurement.Never
 		return
@@ -194,20 +225,68 @@ func (p *Page) StepEnd(s measurement.Step) {
 	}
 }
 
-// Turn is generator.Observer's: a turn has ended. One that was never sent, or that this side cut, is none of the page's.
+// Turn is generator.Observer's: a turn has ended, or will never be sent.
 func (p *Page) Turn(t measurement.Turn) {
-	if t.Outcome == measurement.NotSent || t.Outcome == measurement.Canceled {
-		return
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.advance()
-	p.ring.turn(now, &t)
-	if t.Turn > 1 && t.Phase == measurement.Window {
-		if row := p.row(t.Step); row != nil {
-			row.turns++
-		}
+	p.totals.outcomes[t.Outcome]++
+	if t.Outcome != measurement.NotSent && t.Outcome != measurement.Shed {
+		p.totals.ended++
 	}
+	row := p.row(t.Step)
+	if t.Phase == measurement.Drain && row != nil && row.end < 0 && !row.drains { // nothing else tells that the window has ended
+		row.drains = true
+		p.ring.stopped(min(t.Due, now))
+	}
+	if !rolls(&t) {
+		return
+	}
+	p.ring.turn(now, &t, p.limit())
+	p.totals.add(&p.ring.recent[(p.ring.n-1)%maxRecent])
+	if t.Turn > 1 && t.Phase == measurement.Window && row != nil {
+		row.turns++
+	}
+}
+
+func (s *totals) add(e *ended) {
+	s.all++
+	if e.failed {
+		s.failed++
+	}
+	if !e.later {
+		return
+	}
+	s.later++
+	if e.held {
+		s.held++
+	}
+	s.prompt += e.prompt
+	s.cached += e.cached
+}
+
+// limit is the one of the first objective of TTFT, in ms; +Inf without one. mu is held.
+func (p *Page) limit() float64 {
+	if o, ok := firstTTFT(p.objectives()); ok {
+		return o.LimitMS
+	}
+	return math.Inf(1)
+}
+
+// objectives are what must hold; mu is held.
+func (p *Page) objectives() []measurement.Objective {
+	if p.cfg.Objectives != nil {
+		return p.cfg.Objectives
+	}
+	return p.run.Config.SLO
+}
+
+func firstTTFT(of []measurement.Objective) (o measurement.Objective, ok bool) {
+	i := slices.IndexFunc(of, func(o measurement.Objective) bool { return o.Metric == "ttft" })
+	if i < 0 {
+		return o, false
+	}
+	return of[i], true
 }
 
 // InFlight is generator.Observer's: so many calls and turns are in progress. Of two that are told in another order than they happened the
@@ -260,10 +339,35 @@ func (p *Page) Results(r measurement.Results) {
 	p.results = r
 }
 
-// Sample tells figures of the engine or of its GPUs. Charts of them appear with the first.
+// Scrape tells of a look at somebody else's metrics, and whether they could be read; source is "engine" or "gpu".
+func (p *Page) Scrape(source string, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	i := slices.IndexFunc(p.scrapes, func(s scraped) bool { return s.source == source })
+	if i < 0 {
+		if len(p.scrapes) == maxSources {
+			return
+		}
+		i = len(p.scrapes)
+		p.scrapes = append(p.scrapes, scraped{source: source})
+	}
+	s := &p.scrapes[i]
+	s.lately <<= 1
+	if ok {
+		s.read++
+		return
+	}
+	s.failed++
+	s.lately |= 1
+}
+
+// Sample tells figures of the engine or of its GPUs. Charts of them appear with the first. After the run's end it does nothing.
 func (p *Page) Sample(s measurement.EngineSample) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.ended >= 0 {
+		return
+	}
 	now := p.advance()
 	p.ring.sample(now, &s)
 }

@@ -169,31 +169,43 @@ func TestProgress(t *testing.T) {
 	p.StepBegin(measurement.Step{Step: 0, Rate: 1, WindowStart: 30 * time.Second})
 	c.set(10 * time.Second)
 	// A step: 30 s warm-up, 90 s window, 3 * (6 + 2) = 24 s for the last calls: 144 s.
-	want("Step 1 of 2, at 1 calls/s, warming up. About 5 min left.", `max="1000" value="34"`)
+	want("Step 1 of the 2 planned, at 1 calls/s, warming up. About 5 min left; rates may be added.", `max="1000" value="34"`)
 	c.set(60 * time.Second)
 	p.Turn(turn(0, 2, c.Now(), time.Millisecond))
-	want("Step 1 of 2, at 1 calls/s, measuring: 1 turns of at least 60. About 4 min left.", `value="208"`)
+	want("Step 1 of the 2 planned, at 1 calls/s, measuring: 1 measured turn of at least 60. About 4 min left; rates may be added.", `value="208"`)
 	p.SetState(Draining)
-	want("Step 1 of 2, at 1 calls/s, calls in progress end. About 4 min left.", `value="208"`)
+	want("Step 1 of the 2 planned, at 1 calls/s, measured; calls in progress end. About 4 min left; rates may be added.", `value="208"`)
 	p.SetState(Running)
 	p.StepEnd(measurement.Step{Step: 0})
-	want("Step 1 of 2, at 1 calls/s, ended. About 2 min left.", `value="500"`)
+	want("Step 1 of the 2 planned, at 1 calls/s, ended. About 2 min left; rates may be added.", `value="500"`)
 	p.StepBegin(measurement.Step{Step: 1, Rate: 2, Start: c.Now(), WindowStart: c.Now()})
 	p.StepEnd(measurement.Step{Step: 1})
 	p.StepBegin(measurement.Step{Step: 2, Rate: 4, Start: c.Now(), WindowStart: c.Now()})
-	want("Step 3, beyond the 2 planned, at 4 calls/s, measuring: 0 turns of at least 60. About 2 min left.", `value="666"`)
+	want("Step 3, beyond the 2 planned, at 4 calls/s, measuring: 0 measured turns of at least 60. About 2 min left; rates may be added.", `value="666"`)
 	p.SetState(Done)
 	c.set(time.Hour)
 	want("Done after 1 min.", `value="1000"`)
 
-	p = New(Config{Clock: c}) // a steady load, whose rate is turned
+	p = New(Config{Clock: c, Steady: true}) // whose rate is turned
 	p.SetState(Running)
 	p.StepBegin(measurement.Step{Step: 0, Rate: 3, Start: c.Now(), WindowStart: c.Now()})
 	c.set(c.Now() + 2*time.Hour)
 	p.StepBegin(measurement.Step{Step: 0, Rate: 3.5, Start: time.Hour})
-	want("Running for 2 h 0 min, at 3.5 calls/s, measuring: 0 turns.", "")
-	if rows := strings.Count(part(t, p, "steps"), `scope="row"`); rows != 1 {
-		t.Errorf("a rate that is turned made %d rows, want 1", rows)
+	want("Running for 2 h 0 min, at 3.5 calls/s.", "")
+	p.SetState(Draining)
+	want("No calls arrive any more; those in progress end. It ran for 2 h 0 min.", "")
+
+	p = New(Config{Clock: c}) // a search
+	h = header(1)
+	h.Config.FindKnee = true
+	p.SetRun(h)
+	p.SetState(Running)
+	p.StepBegin(measurement.Step{Step: 0, Rate: 1, WindowStart: c.Now()})
+	p.StepBegin(measurement.Step{Step: 1, Rate: 8, WindowStart: c.Now()})
+	want("Step 2 of a search for the knee, at 8 calls/s, measuring: 0 measured turns of at least 60.", "")
+	p.StepBegin(measurement.Step{Step: 1, Rate: 9}) // turned
+	if rows := strings.Count(part(t, p, "steps"), `scope="row"`); rows != 2 {
+		t.Errorf("a rate that is turned made %d rows of two", rows)
 	}
 }
 
@@ -438,8 +450,8 @@ func TestFlood(t *testing.T) {
 	for range 3 * maxRecent {
 		p.Turn(turn(0, 2, c.Now(), time.Millisecond))
 	}
-	if s := p.snapshot(); s.last.p95 != 1 || s.turns != 3*maxRecent {
-		t.Errorf("P95 %v of %d turns", s.last.p95, s.turns)
+	if s := p.snapshot(); s.last.p95 != 1 || s.totals.ended != 3*maxRecent {
+		t.Errorf("P95 %v of %d turns", s.last.p95, s.totals.ended)
 	}
 }
 
@@ -455,6 +467,7 @@ func TestScales(t *testing.T) {
 		{false, 0, 90, []float64{nan}, "0 0.5 1", "nothing to show"},
 		{false, 100, 90, []float64{3}, "0 50 100", "shares go to 100"},
 		{false, 0, 90, []float64{.07, inf}, "0 0.05 0.1", "what has no figure makes no scale"},
+		{false, 0, 90, []float64{5, 5.5}, "0 2 4 6", "what came may be more than was asked"},
 		{false, 0, 170, []float64{1000}, "0 500 1000", ""},
 		{true, 0, 170, []float64{100, 300}, "0 100 200 300", "a small range stays linear"},
 		{true, 0, 170, []float64{21, 1900}, "20 50 100 200 500 1000 2000", "all there is room for"},

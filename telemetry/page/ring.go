@@ -9,10 +9,15 @@ import (
 )
 
 const (
-	maxBuckets = 480  // of the charts; when they are full, two become one
-	maxRecent  = 2048 // turns that percentiles are taken of, at most
-	span       = 30 * time.Second
+	maxBuckets = 480     // of the charts; when they are full, two become one
+	maxRecent  = 1 << 14 // turns that percentiles are taken of, at most
 )
+
+// leastCame is how long a step must have run for its arrivals to make a rate.
+const leastCame = 5 * time.Second
+
+// leastRate is how far apart two counts must lie for their difference to make a rate.
+const leastRate = 900 * time.Millisecond
 
 // The figures of samples that charts show. Shares are of 1.
 const (
@@ -33,27 +38,31 @@ const (
 type ring struct {
 	origin time.Duration
 	width  time.Duration
+	span   time.Duration // of the rolling figures
 	closed []bucket
 	open   opening
 
-	asked      float64 // λ asked now; 0 between steps
-	askedSince time.Duration
+	asked float64       // λ asked now; 0 between steps
+	began time.Duration // when the newest step did
 
 	calls, turns int // in flight
 
 	recent [maxRecent]ended // the last turns, oldest overwritten
 	n      int              // turns ever
+	first  int              // the number of the first turn of the newest step
 
 	evictedTotal float64 // of the last sample that had it
 	evictedAt    time.Duration
 }
 
-// bucket is what charts show of one stretch. NaN is unknown; +Inf a percentile that lands on turns that got no token.
+// bucket is what charts show of one stretch. NaN is unknown; +Inf a percentile that lands on turns that got no token. What rolls is of
+// the span before the bucket's end, as far as the step that ran then reaches into it.
 type bucket struct {
-	p50, p95, p99 float64 // TTFT of the turns 2.. that ended in the span before the bucket's end, ms
+	p50, p95, p99 float64 // TTFT of the turns 2.. that ended, ms
 	hit           float64 // share of their prompt tokens that the server found cached
 	failed        float64 // share of all turns in the same span
-	came          float64 // calls begun, a second: over ten expected ones, at least the span and at most ten of them, within one rate
+	held          float64 // share of the turns 2.. in the same span that ended well and within the limit
+	came          float64 // calls begun in the same span, a second
 	begun         int     // calls begun in the bucket itself
 	calls, turns  float64 // in flight at its end; a mean of several where buckets were joined
 	signal        [signals]float64
@@ -70,13 +79,15 @@ type opening struct {
 type ended struct {
 	at             time.Duration
 	ttft           float64 // ms
-	measured       bool    // turn 2..
+	later          bool    // turn 2..
+	timed          bool    // its TTFT counts
 	failed         bool
+	held           bool // it ended well and within the limit
 	prompt, cached int
 }
 
-func (r *ring) init(now time.Duration) {
-	r.origin, r.width = now, time.Second
+func (r *ring) init(now, span time.Duration) {
+	r.origin, r.width, r.span = now, time.Second, span
 	r.closed = make([]bucket, 0, maxBuckets)
 	r.evictedAt = measurement.Never
 }
@@ -95,13 +106,19 @@ func (r *ring) advance(now time.Duration) {
 	}
 }
 
+// begin begins the rolling figures anew: of one step nothing is carried into the next.
+func (r *ring) begin(now time.Duration) { r.began, r.first = now, r.n }
+
+// window is what the rolling figures are of: the span, or a bucket where that is longer.
+func (r *ring) window() time.Duration { return max(r.span, r.width) }
+
 // at is the open bucket as of t.
 func (r *ring) at(t time.Duration) bucket {
 	b := bucket{begun: r.open.begun, calls: float64(r.calls), turns: float64(r.turns)}
-	w := max(span, r.width)
+	w := r.window()
 	var ttft []float64
-	var all, failed, prompt, cached int
-	for i := r.n - 1; i >= max(0, r.n-maxRecent); i-- {
+	var all, failed, prompt, cached, later, held int
+	for i := r.n - 1; i >= max(r.first, r.n-maxRecent); i-- {
 		e := &r.recent[i%maxRecent]
 		if e.at <= t-w {
 			break
@@ -110,16 +127,22 @@ func (r *ring) at(t time.Duration) bucket {
 		if e.failed {
 			failed++
 		}
-		if !e.measured {
+		if !e.later {
 			continue
 		}
-		ttft = append(ttft, e.ttft)
+		later++
+		if e.held {
+			held++
+		}
+		if e.timed {
+			ttft = append(ttft, e.ttft)
+		}
 		prompt += e.prompt
 		cached += e.cached
 	}
 	slices.Sort(ttft)
 	b.p50, b.p95, b.p99 = measurement.Quantile(ttft, .5), measurement.Quantile(ttft, .95), measurement.Quantile(ttft, .99)
-	b.hit, b.failed = ratio(cached, prompt), ratio(failed, all)
+	b.hit, b.failed, b.held = ratio(cached, prompt), ratio(failed, all), ratio(held, later)
 	b.came = r.came(t)
 	for i := range b.signal {
 		b.signal[i] = math.NaN()
@@ -137,21 +160,19 @@ func ratio(a, of int) float64 {
 	return float64(a) / float64(of)
 }
 
-// came is how many calls began a second by t; NaN until the rate has stood for five seconds.
+// came is how many calls began a second by t; NaN in the first seconds of a step.
 func (r *ring) came(t time.Duration) float64 {
 	if r.asked <= 0 {
 		return math.NaN()
 	}
-	w := time.Duration(10 / r.asked * float64(time.Second))
-	w = min(max(w, span, r.width), max(10*span, r.width))
-	from := max(t-w, r.askedSince)
+	from := max(t-r.window(), r.began)
 	begun, since := r.open.begun, r.origin+time.Duration(len(r.closed))*r.width
 	for i := len(r.closed) - 1; i >= 0 && since-r.width >= from; i-- {
 		begun += r.closed[i].begun
 		since -= r.width
 	}
-	since = max(since, r.askedSince)
-	if t-since < 5*time.Second {
+	since = max(since, r.began)
+	if t-since < leastCame {
 		return math.NaN()
 	}
 	return float64(begun) / (t - since).Seconds()
@@ -177,7 +198,7 @@ func (r *ring) join() {
 // joined is of two neighbours: the worse percentiles and errors, the later rolling shares, the mean of what was in flight or sampled.
 func joined(a, b bucket) bucket {
 	c := bucket{p50: worse(a.p50, b.p50), p95: worse(a.p95, b.p95), p99: worse(a.p99, b.p99), failed: worse(a.failed, b.failed),
-		hit: known(b.hit, a.hit), came: known(b.came, a.came), begun: a.begun + b.begun, calls: (a.calls + b.calls) / 2, turns: (a.turns + b.turns) / 2}
+		held: known(b.held, a.held), hit: known(b.hit, a.hit), came: known(b.came, a.came), begun: a.begun + b.begun, calls: (a.calls + b.calls) / 2, turns: (a.turns + b.turns) / 2}
 	for i := range c.signal {
 		c.signal[i] = (known(a.signal[i], b.signal[i]) + known(b.signal[i], a.signal[i])) / 2
 	}
@@ -193,13 +214,21 @@ func known(a, b float64) float64 {
 
 func worse(a, b float64) float64 { return max(known(a, b), known(b, a)) }
 
-func (r *ring) turn(now time.Duration, t *measurement.Turn) {
-	e := ended{at: now, ttft: math.Inf(1), measured: t.Turn > 1, failed: t.Outcome.Failed()}
-	if d, ok := t.TTFT(); ok {
+// rolls says whether a turn is in the rolling figures: not one that was never due, that this side canceled, or that was due in a
+// drain, which may be cut.
+func rolls(t *measurement.Turn) bool {
+	return t.Outcome != measurement.NotSent && t.Outcome != measurement.Canceled && t.Phase != measurement.Drain
+}
+
+// turn takes a turn that rolls; limit is the TTFT that holds the objective, in ms.
+func (r *ring) turn(now time.Duration, t *measurement.Turn, limit float64) {
+	e := ended{at: now, ttft: math.Inf(1), later: t.Turn > 1, failed: t.Outcome.Failed()}
+	d, ok := t.TTFT()
+	if ok {
 		e.ttft = float64(d) / float64(time.Millisecond)
-	} else if !e.failed || t.Local {
-		e.measured = false // it ended well with nothing to time, or never reached the server
 	}
+	e.timed = ok || e.failed && !t.Local // what ended well with nothing to time, or never reached the server, has no TTFT
+	e.held = t.Outcome == measurement.OK && e.ttft <= limit
 	if t.CachedTokens >= 0 && t.PromptTokens >= 0 {
 		e.prompt, e.cached = t.PromptTokens, t.CachedTokens
 	}
@@ -227,10 +256,13 @@ func (r *ring) sample(now time.Duration, s *measurement.EngineSample) {
 		tell(kvCached, cached)
 	}
 	if total, ok := s.Values[measurement.SampleEvicted]; ok {
-		if dt := (now - r.evictedAt).Seconds(); r.evictedAt >= 0 && dt > 0 && total >= r.evictedTotal { // less: the server began anew
-			tell(evicted, (total-r.evictedTotal)/dt)
+		switch dt := now - r.evictedAt; {
+		case r.evictedAt < 0 || total < r.evictedTotal: // the first, or the server began anew
+			r.evictedTotal, r.evictedAt = total, now
+		case dt >= leastRate:
+			tell(evicted, (total-r.evictedTotal)/dt.Seconds())
+			r.evictedTotal, r.evictedAt = total, now
 		}
-		r.evictedTotal, r.evictedAt = total, now
 	}
 }
 

@@ -24,7 +24,9 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	var parts []part
 	for i, id := range fragments {
-		parts = append(parts, part{id, template.HTML(f.parts[i])})
+		if p.stands(id) {
+			parts = append(parts, part{id, template.HTML(f.parts[i])})
+		}
 	}
 	var b bytes.Buffer
 	err := templates.ExecuteTemplate(&b, "page", map[string]any{"Title": f.title, "Style": template.CSS(style), "Script": template.JS(script),

@@ -51,7 +51,7 @@ func (s *snapshot) carried(ys []float64) []float64 {
 // drawStack draws the charts over time.
 func drawStack(s *snapshot, started time.Time) string {
 	a := &axis{from: s.origin.Seconds()}
-	a.to = max(s.now.Seconds(), a.from+60)
+	a.to = max(s.now.Seconds(), a.from+10)
 	for i := range s.buckets {
 		end := s.origin + time.Duration(i+1)*s.width
 		a.x = append(a.x, min(end, s.now).Seconds())
@@ -72,19 +72,28 @@ func drawStack(s *snapshot, started time.Time) string {
 		}
 	}
 	a.ticks = timeTicks(a.from, a.to)
-	window := elapsed(max(span, s.width))
+	window := elapsed(s.window)
+	if !s.steady {
+		window += " of a step"
+	}
 
 	came, _ := s.column(func(b *bucket) float64 { return b.came })
-	now := none
+	over := final(s.state) // then nothing is now
+	at := func(v string) string {
+		if over {
+			return ""
+		}
+		return v
+	}
+	now := at(none)
 	if s.asked > 0 {
-		now = digits(s.asked)
+		now = at(digits(s.asked))
 	}
 	u := unit(s.run.Config)
-	load := chart{title: "Load", note: u, text: fmt.Sprintf("Asked %s %s.", now, u), height: 90, stairs: asked, steps: true, legend: []key{{"asked", "asked", now}}}
+	load := chart{title: "Load", note: u, height: 90, stairs: asked, steps: !s.steady, legend: []key{{"asked", "asked", now}}}
 	if !closed(s.run.Config) {
-		load.note = "λ, " + u
-		load.text += fmt.Sprintf(" Come %s.", digits(s.last.came))
-		load.series = []series{{name: "came", class: "c1", now: digits(s.last.came), y: came}}
+		load.note = "λ, " + u + "; what came, of the last " + window
+		load.series = []series{{name: "came", class: "c1", now: at(digits(s.last.came)), y: came}}
 	}
 	charts := []chart{load}
 
@@ -92,13 +101,12 @@ func drawStack(s *snapshot, started time.Time) string {
 	p95, _ := s.column(func(b *bucket) float64 { return b.p95 })
 	p99, _ := s.column(func(b *bucket) float64 { return b.p99 })
 	ttft := chart{title: "Time to first token", note: "ms, turns 2.. of the last " + window, height: 170, log: true,
-		text: fmt.Sprintf("P50 %s, P95 %s, P99 %s ms.", digits(s.last.p50), digits(s.last.p95), digits(s.last.p99)),
-		series: []series{{name: "P50", class: "c3 dash", now: digits(s.last.p50), y: p50}, {name: "P99", class: "c2 dot", now: digits(s.last.p99), y: p99},
-			{name: "P95", class: "c1 thick", now: digits(s.last.p95), y: p95}}}
+		series: []series{{name: "P50", class: "c3 dash", now: at(digits(s.last.p50)), y: p50}, {name: "P95", class: "c1 thick", now: at(digits(s.last.p95)), y: p95},
+			{name: "P99", class: "c2 dot", now: at(digits(s.last.p99)), y: p99}}}
 	for _, o := range s.slo {
 		if o.Metric == "ttft" {
 			ttft.limits = append(ttft.limits, limit{o.LimitMS, fmt.Sprintf("SLO: P%g ≤ %s ms", math.Round(o.Quantile*1e6)/1e4, digits(o.LimitMS))})
-			ttft.text += fmt.Sprintf(" The objective is P%g at most %s ms.", math.Round(o.Quantile*1e6)/1e4, digits(o.LimitMS))
+			ttft.text += fmt.Sprintf("The objective is P%g at most %s ms. ", math.Round(o.Quantile*1e6)/1e4, digits(o.LimitMS))
 		}
 	}
 	charts = append(charts, ttft)
@@ -108,14 +116,13 @@ func drawStack(s *snapshot, started time.Time) string {
 		hitNow += " %"
 	}
 	hit, _ := s.column(func(b *bucket) float64 { return b.hit * 100 })
-	charts = append(charts, chart{title: "Cache hit rate", note: "% of prompt tokens, last " + window, text: "Now " + percent(s.last.hit) + " percent.", height: 80, top: 100,
-		series: []series{{name: "hit rate", class: "c1", now: hitNow, y: hit}}})
+	charts = append(charts, chart{title: "Cache hit rate", note: "% of prompt tokens, last " + window, height: 80, top: 100,
+		series: []series{{name: "hit rate", class: "c1", now: at(hitNow), y: hit}}})
 
 	calls, _ := s.column(func(b *bucket) float64 { return b.calls })
 	turns, _ := s.column(func(b *bucket) float64 { return b.turns })
 	charts = append(charts, chart{title: "In flight", note: "calls, and turns that wait for the server", height: 90, top: 2,
-		text:   fmt.Sprintf("%s calls and %s turns.", digits(s.last.calls), digits(s.last.turns)),
-		series: []series{{name: "calls", class: "c1", now: digits(s.last.calls), y: calls}, {name: "turns", class: "c2 dash", now: digits(s.last.turns), y: turns}}})
+		series: []series{{name: "calls", class: "c1", now: at(digits(s.last.calls)), y: calls}, {name: "turns", class: "c2 dash", now: at(digits(s.last.turns)), y: turns}}})
 
 	name := "minutes:seconds since the start"
 	if a.to >= 3600 {
@@ -159,24 +166,24 @@ type sampled struct {
 
 // lines is a chart of samples: those of its figures that were told, each times a factor. None is no chart.
 func (s *snapshot) lines(c chart, times float64, unit string, of ...sampled) []chart {
-	var said []string
 	for _, x := range of {
 		ys, some := s.signal(x.signal)
 		if !some {
 			continue
 		}
 		ys = s.carried(ys)
-		now := s.latest(ys, times, unit)
+		now := ""
+		if !final(s.state) {
+			now = s.latest(ys, times, unit)
+		}
 		for j := range ys {
 			ys[j] *= times
 		}
 		c.series = append(c.series, series{name: x.name, class: x.class, now: now, y: ys})
-		said = append(said, x.name+" "+now)
 	}
-	if len(said) == 0 {
+	if len(c.series) == 0 {
 		return nil
 	}
-	c.text = strings.Join(said, ", ") + "."
 	return []chart{c}
 }
 
@@ -190,12 +197,10 @@ func (s *snapshot) engineCharts() []chart {
 			cached[i] += used[i]
 		}
 		c.series[0].base, c.series[1].base = make([]float64, len(used)), used
-		free := none
-		if last := cached[len(cached)-1]; !math.IsNaN(last) {
-			free = digits(100-last) + " %"
+		c.note = "% of the pool, one on the other; free above them"
+		if last := cached[len(cached)-1]; !math.IsNaN(last) && !final(s.state) {
+			c.note += ": " + digits(100-last) + " %"
 		}
-		c.note = "% of the pool, one on the other; free above them: " + free
-		c.text += " Free " + free + "."
 	}
 	out := kv
 	out = append(out, s.lines(chart{title: "Evictions", note: "tokens/s that left the prefix cache", height: 70, top: 10}, 1, "",

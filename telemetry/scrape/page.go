@@ -34,6 +34,13 @@ type page struct {
 	trouble string // what is wrong with the first line that could not be read; "" when all could
 }
 
+// maxLine and maxWanted bound what a page costs that is no engine's: the parser's time grows with the square of a line's
+// length, and it cannot be stopped.
+const (
+	maxLine   = 4 << 10
+	maxWanted = 20_000 // lines of series that are wanted
+)
+
 // readPage reads those series that are wanted, by the names under which they are wanted. Lines are read one by one, so that a
 // broken one costs its family and no other; the family because what is left of it would pass for the whole. So does the
 // end of a page that broke off. NaN and the infinities are left out.
@@ -49,6 +56,7 @@ func readPage(b body, wanted func(name string) (as string, ok bool)) page {
 	}
 	var last string // the name of the line before
 	text, ended := b.text, !b.openMetrics
+	read := 0
 	for number := 1; len(text) > 0; number++ {
 		line, rest, whole := bytes.Cut(text, []byte("\n"))
 		text = rest
@@ -73,6 +81,14 @@ func readPage(b body, wanted func(name string) (as string, ok bool)) page {
 		last = name
 		as, ok := wanted(name)
 		if !ok {
+			continue
+		}
+		if read++; len(line) > maxLine || read > maxWanted {
+			what := fmt.Sprintf("it is longer than %d bytes", maxLine)
+			if read > maxWanted {
+				what = fmt.Sprintf("there are more than %d series", maxWanted)
+			}
+			breaks(number, as, what)
 			continue
 		}
 		if b.openMetrics {

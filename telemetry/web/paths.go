@@ -15,7 +15,7 @@ func (s *Server) paths() http.Handler {
 		mux.Handle("GET /events", s.stream(s.cfg.Page))
 	}
 	if s.cfg.Metrics != nil {
-		mux.Handle("GET "+s.cfg.MetricsPath, s.cfg.Metrics)
+		mux.Handle("GET "+s.cfg.MetricsPath, s.promptly(s.cfg.Metrics))
 	}
 	mux.HandleFunc("GET /-/healthy", func(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, "healthy") })
 	mux.HandleFunc("GET /-/ready", func(w http.ResponseWriter, _ *http.Request) {
@@ -53,6 +53,15 @@ func (s *Server) reload(w http.ResponseWriter, _ *http.Request) {
 	}
 	s.cfg.Log.Info("reloaded")
 	say(w, http.StatusOK, "reloaded")
+}
+
+// promptly gives up a reader who does not take the metrics: only so many may be at them at once, and a scrape has long
+// timed out by then.
+func (s *Server) promptly(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.cfg.Limits.Scrape))
+		next.ServeHTTP(w, r)
+	})
 }
 
 // stream lets an answer take as long as it likes, until the server ends.

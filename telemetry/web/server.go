@@ -10,6 +10,8 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -37,6 +39,7 @@ type Limits struct {
 	Header   time.Duration // to send a request's header; 10 s when 0
 	Request  time.Duration // to send all of it; 30 s when 0
 	Response time.Duration // to take an answer, streams apart; 60 s when 0
+	Scrape   time.Duration // to take the metrics; 5 s when 0
 	Shutdown time.Duration // for answers in progress once Serve is told to end; 5 s when 0
 }
 
@@ -53,14 +56,17 @@ type Server struct {
 	closeSocket sync.Once
 }
 
+// plainPath is a path that no client and no proxy writes otherwise.
+var plainPath = regexp.MustCompile(`^/[A-Za-z0-9._/-]+$`)
+
 // Listen binds every address and reads the web config, so that a taken port and a bad file are known before any load is sent. Close or
 // Serve ends what it began.
 func Listen(cfg Config) (*Server, error) {
 	if cfg.MetricsPath == "" {
 		cfg.MetricsPath = "/metrics"
 	}
-	if p := cfg.MetricsPath; !strings.HasPrefix(p, "/") || p == "/" || p == "/events" || strings.HasPrefix(p, "/-/") || strings.ContainsAny(p, "{} ") {
-		return nil, fmt.Errorf("metrics path %q: it must begin with a slash and be neither /, /events nor below /-/", p)
+	if p := cfg.MetricsPath; !plainPath.MatchString(p) || path.Clean(p) != p || p == "/events" || strings.HasPrefix(p, "/-/") {
+		return nil, fmt.Errorf("metrics path %q: it must be a slash and then letters, digits and . _ - /, and neither /events nor below /-/", p)
 	}
 	if len(cfg.ListenAddresses) == 0 {
 		return nil, errors.New("no address to listen on; --web.listen-address wants HOST:PORT or :PORT")
@@ -90,7 +96,7 @@ func (l Limits) filled() Limits {
 	for _, f := range []struct {
 		field *time.Duration
 		value time.Duration
-	}{{&l.Header, 10 * time.Second}, {&l.Request, 30 * time.Second}, {&l.Response, time.Minute}, {&l.Shutdown, 5 * time.Second}} {
+	}{{&l.Header, 10 * time.Second}, {&l.Request, 30 * time.Second}, {&l.Response, time.Minute}, {&l.Scrape, 5 * time.Second}, {&l.Shutdown, 5 * time.Second}} {
 		if *f.field <= 0 {
 			*f.field = f.value
 		}

@@ -174,7 +174,12 @@ func TestBadConfig(t *testing.T) {
 		{"no port", Config{ListenAddresses: []string{"9464"}}, "listen on 9464: address 9464: missing port in address; --web.listen-address wants HOST:PORT or :PORT"},
 		{"not ours", Config{ListenAddresses: []string{"192.0.2.1:9464"}}, "this machine has no such address"},
 		{"none", Config{}, "no address to listen on"},
-		{"path", Config{ListenAddresses: free, MetricsPath: "/events"}, `metrics path "/events": it must begin with a slash and be neither /, /events nor below /-/`},
+		{"path", Config{ListenAddresses: free, MetricsPath: "/events"}, `metrics path "/events": it must be a slash and then letters, digits and . _ - /, and neither /events nor below /-/`},
+		{"path with two slashes", Config{ListenAddresses: free, MetricsPath: "//metrics"}, `metrics path "//metrics"`},
+		{"path that goes up", Config{ListenAddresses: free, MetricsPath: "/a/../b"}, `metrics path "/a/../b"`},
+		{"path with a query", Config{ListenAddresses: free, MetricsPath: "/a?b"}, `metrics path "/a?b"`},
+		{"path with an escape", Config{ListenAddresses: free, MetricsPath: "/%zz"}, `metrics path "/%zz"`},
+		{"path in letters that are escaped", Config{ListenAddresses: free, MetricsPath: "/é"}, `metrics path "/é"`},
 		{"path without slash", Config{ListenAddresses: free, MetricsPath: "metrics"}, `metrics path "metrics"`},
 		{"no file", Config{ListenAddresses: free, ConfigFile: "/nowhere/web.yml"}, "web config /nowhere/web.yml: no such file or directory; its format is"},
 		{"unknown key", Config{ListenAddresses: free, ConfigFile: write(t, "web.yml", "tls_server_confg: {}\n")}, "field tls_server_confg not found"},
@@ -363,6 +368,34 @@ func TestSlowHeader(t *testing.T) {
 	}
 	if _, err := io.ReadAll(conn); err != nil {
 		t.Errorf("the connection was still open after 10 s: %v", err)
+	}
+}
+
+// A reader that takes nothing does not keep the metrics from others.
+func TestReaderThatTakesNothing(t *testing.T) {
+	gaveUp := make(chan error, 1)
+	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		block := make([]byte, 1<<20)
+		for {
+			if _, err := w.Write(block); err != nil {
+				gaveUp <- err
+				return
+			}
+		}
+	})
+	_, base, _ := start(t, Config{Metrics: metrics, Limits: Limits{Scrape: 300 * time.Millisecond}})
+	c, err := net.Dial("tcp", strings.TrimPrefix(base, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := io.WriteString(c, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-gaveUp:
+	case <-time.After(20 * time.Second):
+		t.Fatal("the metrics are still being written to a reader that takes nothing")
 	}
 }
 
