@@ -30,6 +30,7 @@ var rooms = map[string][]string{
 	"telemetry/scrape":      {"measurement", "clock"},
 	"analysis/export":       {"measurement", "telemetry/names"},
 	"analysis":              {"measurement"},
+	"analysis/report":       {"measurement", "analysis"},
 	"analysis/importer":     {"measurement", "analysis", "telemetry/names"},
 	"simulation":            {"generator", "generator/workload", "measurement", "clock", "simulation/..."},
 	"simulation/projection": {"generator", "measurement", "clock", "simulation/..."},
@@ -38,7 +39,7 @@ var rooms = map[string][]string{
 	"simulation/mockserver": {"simulation/engine", "simulation/fleet", "generator/wire", "clock"},
 	"grafana":               {"grafana/..."},
 	"grafana/boards":        {"telemetry/names"},
-	"grafana/queries":       {},
+	"grafana/queries":       {"telemetry/names"},
 }
 
 // elsewhere says which packages of others a room must never import, directly or by what it imports of ours.
@@ -47,6 +48,7 @@ var elsewhere = map[string][]string{
 	"simulation/fleet":  {"net/http", "sync", "log", "log/slog", "github.com/prometheus/client_golang/prometheus"},
 	"simulation":        {"net/http", "github.com/prometheus/client_golang/prometheus"},
 	"analysis":          {"net", "net/http", "os"},
+	"analysis/report":   {"net", "net/http", "os"},
 	"generator":         {"net", "net/http"},
 	"clock":             {"net/http"},
 	"measurement":       {"net/http"},
