@@ -63,10 +63,42 @@ func mean(name string, matchers ...string) string {
 // now is a gauge of the run; the shards of a load each hold their part.
 func now(name string, matchers ...string) string { return sum(names.Label, run(name, matchers...)) }
 
-// figureOf is a gauge of an ended step. Shards of one load do not share one: the largest is shown.
+// runSeconds is the variable that holds how long before the end of the time range the newest run of the label began, in seconds.
+// It is read off the first step's own begin, which Prometheus knows in the range; where it knows none, it is the whole range.
+const runSeconds = "run_s"
+
+func runSecondsQuery() string {
+	return "floor(clamp_min(time() - max(last_over_time(" + run(names.StepStart, is(names.Step, "0")) + "[$__range])), 1)) or vector($__range_s)"
+}
+
+// last is the last sample of each series since the newest run of the label began. An instant at which the process has gone still
+// finds it; what an older run of the same label said is behind the window, and never beside it.
+func last(selector string) string { return "last_over_time(" + selector + "[${" + runSeconds + "}s])" }
+
+// lastOf is a gauge of the run, as it was last seen.
+func lastOf(by, name string, matchers ...string) string {
+	return largest(by, last(run(name, matchers...)))
+}
+
+// figureOf is a gauge of a step, as it was last seen. Shards of one load do not share one: the largest is shown.
 func figureOf(name string, matchers ...string) string {
+	return lastOf(names.Label+", "+names.Step, name, matchers...)
+}
+
+// stepNow is the same at each instant, for what is drawn over time.
+func stepNow(name string, matchers ...string) string {
 	return largest(names.Label+", "+names.Step, run(name, matchers...))
 }
+
+// kneeOf is a figure of a knee, while the last word on the knee is that it is found: one that was found early in the run can be
+// gone again.
+func kneeOf(name string, matchers ...string) string {
+	return lastOf("label, knee", name, matchers...) + " and on (label, knee) (" +
+		lastOf("label, knee", names.KneeStatus, append(matchers[:len(matchers):len(matchers)], is(names.Status, "found"))...) + " == 1)"
+}
+
+// certified is whether the arrivals are, of all the shards of a load.
+func certified() string { return "min by (label) (" + last(run(names.ArrivalsOK)) + ")" }
 
 // limit is the objective of a metric at P95.
 func limitOf(metric string) series {

@@ -125,6 +125,20 @@ func (b *builder) choose(name, label, about, query string, many bool) {
 	b.board.Templating.List = append(b.board.Templating.List, built)
 }
 
+// newest adds the hidden variable that tells the newest run of the label from those before it: a whole number, which a query finds
+// at the end of the time range. It is no part of a board's address: there it would be old.
+func (b *builder) newest() {
+	query := "query_result(" + runSecondsQuery() + ")"
+	v, err := dashboard.NewQueryVariableBuilder(runSeconds).Label("Newest run, s").
+		Description("How long before the end of the time range the newest run of the label began").
+		Datasource(*source()).Hide(dashboard.VariableHideHideVariable).
+		Query(dashboard.StringOrMap{Map: map[string]any{"query": query, "refId": "variable"}}).Definition(query).
+		Regex(`/\} (\d+) /`).Refresh(dashboard.VariableRefreshOnTimeRangeChanged).Build()
+	b.note(err)
+	v.SkipUrlSync = new(true)
+	b.board.Templating.List = append(b.board.Templating.List, v)
+}
+
 // mark adds events to every panel whose x is time: where the value of the series is an instant in milliseconds, at that instant;
 // else where the series is above 0.
 func (b *builder) mark(name, color, title, text, expr string, byValue bool) {

@@ -8,6 +8,7 @@ func engine() *builder {
 	const one = `{__name__=~"` + sglangRunning + "|" + vllmRunning + `"`
 	b.choose("engine_job", "Engine job", "The scrape job of SGLang or vLLM", "label_values("+one+"}, job)", true)
 	b.choose("engine_instance", "Engine", "One engine, or all behind a router", "label_values("+one+`,job=~"$engine_job"}, instance)`, true)
+	b.newest()
 	b.marks()
 
 	b.row("Time to first token")

@@ -21,6 +21,7 @@ const perProcess = "{{instance}}"
 func generator() *builder {
 	b := start("generator.json", "kneefinder-generator", "The generator",
 		"Is it the generator that is slow? Its lateness, its machine, its connections, its telemetry, and whether the calls came as asked.")
+	b.newest()
 	b.marks()
 
 	b.row("Is the load what was asked?")
@@ -37,15 +38,15 @@ func generator() *builder {
 		title:  "Tests of the arrivals",
 		about:  "p of each test: the probability of arrivals as extreme if the process is as asked. Kolmogorov-Smirnov and Anderson-Darling of the gaps, their autocorrelation, arrivals on whole seconds, dispersion of counts in windows. Below .001 rejects.",
 		labels: []string{names.Test},
-		series: []series{{expr: "min by (label, test) (" + run(names.ArrivalsTestP) + ")", legend: "p"}},
+		series: []series{{expr: "min by (label, test) (" + last(run(names.ArrivalsTestP)) + ")", legend: "p"}},
 	})
 	b.add(6, 9, figure{
 		title: "Arrivals", unit: "none",
 		about: "Calls tested; the coefficient of variation of their gaps, 1 for Poisson; whether the certificate holds.",
 		series: []series{
-			{expr: now(names.ArrivalsCalls), legend: "calls tested"},
-			{expr: largest("label", run(names.ArrivalsCV)), legend: "variation of gaps"},
-			{expr: "min by (label) (" + run(names.ArrivalsOK) + ")", legend: "load", names: map[string]named{"1": {"certified", green}, "0": {"not certified", red}}},
+			{expr: sum(names.Label, last(run(names.ArrivalsCalls))), legend: "calls tested"},
+			{expr: lastOf("label", names.ArrivalsCV), legend: "variation of gaps"},
+			{expr: certified(), legend: "load", names: map[string]named{"1": {"certified", green}, "0": {"not certified", red}}},
 		},
 	})
 
@@ -122,20 +123,20 @@ func generator() *builder {
 		title:  "What runs",
 		about:  "The run as it describes itself: who sends, to what.",
 		labels: []string{"tool", "model", "engine", "engine_version", "gpu", "fidelity", "arrivals"},
-		series: []series{{expr: largest("label, tool, model, engine, engine_version, gpu, fidelity, arrivals", run(names.RunInfo)), legend: "is", hidden: true}},
+		series: []series{{expr: lastOf("label, tool, model, engine, engine_version, gpu, fidelity, arrivals", names.RunInfo), legend: "is", hidden: true}},
 	})
 	b.add(8, 6, grid{
 		title:  "Build",
 		about:  "The kneeload that sends.",
 		labels: []string{"version", "revision", "goversion"},
-		series: []series{{expr: largest("version, revision, goversion", process(names.BuildInfo)), legend: "is", hidden: true}},
+		series: []series{{expr: largest("version, revision, goversion", last(process(names.BuildInfo))), legend: "is", hidden: true}},
 	})
 	b.add(16, 6, figure{
-		title: "Where the run is", unit: "none", kept: true,
+		title: "Where the run is", unit: "none",
 		about: "The last step begun, counted from 0, and the length of the rolling window.",
 		series: []series{
-			{expr: largest("label", run(names.CurrentStep)), legend: "step"},
-			{expr: largest("label", run(names.WindowSeconds)), legend: "rolling window", unit: "s"},
+			{expr: lastOf("label", names.CurrentStep), legend: "step"},
+			{expr: lastOf("label", names.WindowSeconds), legend: "rolling window", unit: "s"},
 		},
 	})
 	return b

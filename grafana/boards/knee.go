@@ -13,65 +13,67 @@ var verdicts = map[string]named{"pass": {"pass", green}, "fail": {"fail", red}, 
 // stepLimit is the objective at each step, so that the curve can draw it over λ.
 func stepLimit() string {
 	return figureOf(names.StepRate) + " * 0 + on (label) group_left () " +
-		largest(names.Label, run(names.SLO, is(names.Metric, "ttft"), is(names.Quantile, "0.95")))
+		lastOf(names.Label, names.SLO, is(names.Metric, "ttft"), is(names.Quantile, "0.95"))
 }
 
 // marks are the events of a run, at the instants of the steps themselves. count_values carries λ into the text.
 func (b *builder) marks() {
-	start := figureOf(names.StepStart) + " * 1000"
+	start := stepNow(names.StepStart) + " * 1000"
 	b.mark("Step begins", blue, "step {{step}}", "{{rate}} calls/s, {{label}}",
-		`count_values by (label, step) ("rate", `+figureOf(names.StepRate)+`) * on (label, step) group_left () (`+start+`)`, true)
+		`count_values by (label, step) ("rate", `+stepNow(names.StepRate)+`) * on (label, step) group_left () (`+start+`)`, true)
 	b.mark("Window opens", purple, "step {{step}} is measured", "warm-up over, {{label}}",
-		figureOf(names.StepWindowStart)+" * 1000", true)
+		stepNow(names.StepWindowStart)+" * 1000", true)
 	b.mark("Window closes", purple, "step {{step}} was measured", "arrivals stop, calls in progress end, {{label}}",
-		figureOf(names.StepWindowEnd)+" * 1000", true)
+		stepNow(names.StepWindowEnd)+" * 1000", true)
 	b.mark("Step ends", orange, "step {{step}}: {{verdict}}", "{{label}}",
-		`(`+largest("label, step, verdict", run(names.StepVerdict))+` == 1) * on (label, step) group_left () (`+figureOf(names.StepEnd)+` * 1000)`, true)
+		`(`+largest("label, step, verdict", run(names.StepVerdict))+` == 1) * on (label, step) group_left () (`+stepNow(names.StepEnd)+` * 1000)`, true)
 	b.mark("Run stops early", red, "{{state}}", "{{label}}",
 		largest("label, state", run(names.RunState, `state=~"interrupted|failed"`)), false)
 }
 
 func knee() *builder {
 	b := start("knee.json", "kneefinder-knee", "The knee",
-		"How many calls a second does this endpoint carry, how sure is that, and what did it look like on the way there?")
+		"How many calls a second does this endpoint carry, how sure is that, and what did it look like on the way there? The answer, the curve and the steps are those of the newest run of the label in the time range, "+
+			"as last seen, whether or not it still runs; a range that ends before that run began shows the one before it. The panels under As it happens show all runs of the range.")
+	b.newest()
 	b.marks()
 
 	b.row("The answer")
 	b.add(5, 5, figure{
 		title: "SLO knee", unit: "calls/s",
-		about: "The highest rate tried that still holds the objective, below the first that does not; interpolated: where the curve crosses the limit between the rates tried. Empty while there is none.",
+		about: "The highest rate tried that still holds the objective, below the first that does not; interpolated: where the curve crosses the limit between the rates tried. Empty while there is none. Of the newest run of the label in the time range, as last seen; until its first step begins, that is the run before it.",
 		series: []series{
-			{expr: largest("label", run(names.KneeRate, is(names.Knee, "slo"))), legend: "tried"},
-			{expr: largest("label", run(names.KneeEstimate, is(names.Knee, "slo"))), legend: "interpolated"},
+			{expr: kneeOf(names.KneeRate, is(names.Knee, "slo")), legend: "tried"},
+			{expr: kneeOf(names.KneeEstimate, is(names.Knee, "slo")), legend: "interpolated"},
 		},
 	})
 	b.add(5, 5, figure{
 		title: "95 % interval of the SLO knee", unit: "calls/s",
-		about: "Ends of the interval of the interpolated knee. An end that is missing is unbounded: a longer step, or another rate, bounds it.",
+		about: "Ends of the interval of the interpolated knee. An end that is missing is unbounded: a longer step, or another rate, bounds it. While the run goes on, one that was bounded and is no more keeps its last value.",
 		series: []series{
-			{expr: largest("label", run(names.KneeLow, is(names.Knee, "slo"))), legend: "from"},
-			{expr: largest("label", run(names.KneeHigh, is(names.Knee, "slo"))), legend: "to"},
+			{expr: kneeOf(names.KneeLow, is(names.Knee, "slo")), legend: "from"},
+			{expr: kneeOf(names.KneeHigh, is(names.Knee, "slo")), legend: "to"},
 		},
 	})
 	b.add(5, 5, figure{
 		title: "Where it bends, whatever the objective", unit: "calls/s",
-		about:  "Curvature: the elbow of P95 TTFT over λ. Saturation: from here on completions fall behind arrivals. slo: as on the left.",
-		series: []series{{expr: largest("label, knee", run(names.KneeRate)), legend: "{{knee}}"}},
+		about:  "Curvature: the elbow of P95 TTFT over λ. Saturation: the last rate at which completions still keep up with arrivals. slo: as on the left. One that was not found is not shown.",
+		series: []series{{expr: kneeOf(names.KneeRate), legend: "{{knee}}"}},
 	})
 	b.add(4, 5, figure{
 		title: "What became of each knee", unit: "none", name: true,
 		about:  "found; above_range: still good at the highest rate tried; below_range: already bad at the lowest; none: too little to tell.",
-		series: []series{{expr: largest("label, knee, status", run(names.KneeStatus)) + " == 1", legend: "{{knee}}: {{status}}"}},
+		series: []series{{expr: lastOf("label, knee, status", names.KneeStatus) + " == 1", legend: "{{knee}}: {{status}}"}},
 	})
 	b.add(2, 5, figure{
 		title: "Run", unit: "none", name: true,
-		about:  "The state that the run is in.",
-		series: []series{{expr: largest("label, state", run(names.RunState)) + " == 1", legend: "{{state}}"}},
+		about:  "The state that the run was last seen in. A process that is gone and still reads running was killed, or ended without --web.linger before a scrape saw its end.",
+		series: []series{{expr: lastOf("label, state", names.RunState) + " == 1", legend: "{{state}}"}},
 	})
 	b.add(3, 5, figure{
 		title: "Arrivals", unit: "none",
 		about: "Whether the calls came as they were asked to: certified when no test of the instants at which calls were really sent rejects at p = .001. The tests stand on the generator's board.",
-		series: []series{{expr: "min by (label) (" + run(names.ArrivalsOK) + ")", legend: "load",
+		series: []series{{expr: certified(), legend: "load",
 			names: map[string]named{"1": {"certified", green}, "0": {"not certified", red}}}},
 	})
 
@@ -79,7 +81,7 @@ func knee() *builder {
 	x := "λ asked"
 	b.add(11, 13, curve{
 		title: "P95 TTFT over the rate of calls", unit: "s", xUnit: "calls/s",
-		about: "Each point is an ended step: exact percentiles of its measured turns, from raw values. Low and high are the ends of the 95 % interval of P95, where bounded. The dashed line is the objective. The same figures stand in the table.",
+		about: "Each point is an ended step: exact percentiles of its measured turns, from raw values. Low and high are the ends of the 95 % interval of P95, where bounded. The dashed line is the objective. The same figures stand in the table. Steps of older runs of the label are not among them.",
 		series: []series{
 			{expr: figureOf(names.StepRate), legend: x},
 			{expr: figureOf(names.StepTTFT, p95), legend: "P95 TTFT"},
@@ -92,7 +94,7 @@ func knee() *builder {
 	})
 	b.add(13, 13, grid{
 		title:  "The steps",
-		about:  "One row for each step; the one in progress has its λ only. λ came: calls that arrived in the window. An empty P95 landed on turns without a token; an empty end of its interval is unbounded. Undecided: too little was measured to say either.",
+		about:  "One row for each step of the newest run; the one in progress has its λ only. λ came: calls that arrived in the window. An empty P95 landed on turns without a token; an empty end of its interval is unbounded. Undecided: too little was measured to say either.",
 		labels: []string{"verdict"},
 		texts:  map[string]map[string]named{"verdict": verdicts},
 		series: []series{
@@ -106,7 +108,7 @@ func knee() *builder {
 			{expr: figureOf(names.StepTTFT, p99), legend: "P99 TTFT", unit: "s"},
 			{expr: figureOf(names.StepHit), legend: "hit rate", unit: "percentunit"},
 			{expr: figureOf(names.StepErrors), legend: "errors", unit: "percentunit"},
-			{expr: largest("label, step, verdict", run(names.StepVerdict)) + " == 1", legend: "is", hidden: true},
+			{expr: lastOf("label, step, verdict", names.StepVerdict) + " == 1", legend: "is", hidden: true},
 		},
 	})
 	b.add(16, 9, grid{
@@ -128,7 +130,7 @@ func knee() *builder {
 		title:  "Flags",
 		about:  "What to doubt in a step: client_limited, cap_bound, unstable and contaminated keep it from passing; the others question a figure. Empty when there is nothing to doubt.",
 		labels: []string{"step", "flag"},
-		series: []series{{expr: largest("label, step, flag", run(names.StepFlag)) + " == 1", legend: "is", hidden: true}},
+		series: []series{{expr: lastOf("label, step, flag", names.StepFlag) + " == 1", legend: "is", hidden: true}},
 	})
 
 	b.row("As it happens")

@@ -113,6 +113,9 @@ func lintVariables(d dashboard.Dashboard) []string {
 		if v.Query != nil {
 			fmt.Fprintln(&all, v.Query.Map["query"])
 		}
+		if text, _ := v.Query.Map["query"].(string); v.Query != nil && strings.HasPrefix(text, "query_result(") && !value(v.SkipUrlSync) {
+			wrong = append(wrong, fmt.Sprintf("variable %s is computed, and an old value of it can come from an address", v.Name))
+		}
 		if value(v.Label) == "" || value(v.Description) == "" {
 			wrong = append(wrong, fmt.Sprintf("variable %s has no label, or no description", v.Name))
 		}
@@ -137,7 +140,7 @@ func lintVariables(d dashboard.Dashboard) []string {
 		wrong = append(wrong, "the first variable is not the data source")
 	}
 	for _, name := range names {
-		if name != "datasource" && !regexp.MustCompile(`\$`+name+`\b`).MatchString(all.String()) {
+		if name != "datasource" && !regexp.MustCompile(`\$\{?`+name+`\b`).MatchString(all.String()) {
 			wrong = append(wrong, fmt.Sprintf("variable %s is used by nothing", name))
 		}
 	}
@@ -180,6 +183,9 @@ func lintPanel(p dashboard.Panel, uid string, known func(string) bool) []string 
 		for _, w := range lintExpr("query "+value(q.RefId), q.Expr, known) {
 			fault("%s", w)
 		}
+		if value(q.Instant) && strings.Count(q.Expr, "{job=") != strings.Count(q.Expr, "last_over_time(kneeload_") {
+			fault("asks at one instant for what is gone with the process: it wants last_over_time")
+		}
 	}
 	return wrong
 }
@@ -192,9 +198,9 @@ func lintExpr(where, expr string, known func(string) bool) []string {
 	fault := func(format string, args ...any) {
 		wrong = append(wrong, where+": "+fmt.Sprintf(format, args...))
 	}
-	// A window of 77 s stands for $__rate_interval, so that any other one shows.
+	// Windows of 77 s and 5555 s stand for $__rate_interval and the newest run, so that any other one shows.
 	v := queries.Picked("x")
-	v["__rate_interval"] = "77s"
+	v["__rate_interval"], v["run_s"] = "77s", "5555"
 	tree, err := promql.NewParser(promql.Options{}).ParseExpr(v.With(expr))
 	if err != nil {
 		return []string{where + ": " + err.Error()}
@@ -205,7 +211,11 @@ func lintExpr(where, expr string, known func(string) bool) []string {
 	promql.Inspect(tree, func(node promql.Node, path []promql.Node) error {
 		switch n := node.(type) {
 		case *promql.MatrixSelector:
-			if n.Range.Seconds() != 77 {
+			call, _ := path[len(path)-1].(*promql.Call)
+			switch last := call != nil && call.Func.Name == "last_over_time"; {
+			case last && n.Range.Seconds() != 5555:
+				fault("a window of %s instead of that of the newest run", n.Range)
+			case !last && n.Range.Seconds() != 77:
 				fault("a window of %s instead of $__rate_interval", n.Range)
 			}
 		case *promql.VectorSelector:
@@ -223,7 +233,8 @@ func lintExpr(where, expr string, known func(string) bool) []string {
 		return nil
 	})
 	// Matchers are looked for in the text, where the variables still stand.
-	for _, selector := range regexp.MustCompile(`\{[^{}]*\}`).FindAllString(expr, -1) {
+	for _, found := range regexp.MustCompile(`(?:^|[^$])(\{[^{}]*\})`).FindAllStringSubmatch(expr, -1) {
+		selector := found[1]
 		if !regexp.MustCompile(`[{,]job=~"\$(engine_|gpu_)?job"`).MatchString(selector) ||
 			!regexp.MustCompile(`[{,]instance=~"\$(engine_|gpu_)?instance"`).MatchString(selector) {
 			fault("%s matches neither job nor instance picked", selector)
@@ -436,6 +447,8 @@ func TestLintRejects(t *testing.T) {
 		}},
 		{"unclosed left parenthesis", setExpr("sum(")},
 		{"a window of 1m0s", setExpr("rate(kneeload_calls_total" + picked + "[1m])")},
+		{"a window of 30m0s", setExpr("last_over_time(kneeload_run_info" + picked + "[30m])")},
+		{"it wants last_over_time", setExpr("kneeload_run_info" + picked)},
 		{"hides that there is no data", setExpr("kneeload_run_info" + picked + " or vector(0)")},
 		{"there is no metric kneeload_ttft", setExpr("kneeload_ttft" + picked)},
 		{"it wants rate or increase", setExpr("sum(kneeload_calls_total" + picked + ")")},

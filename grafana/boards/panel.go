@@ -137,14 +137,13 @@ func (g graph) atLeast() string {
 type figure struct {
 	title, about, unit string
 	name               bool // show the name of the series instead of its value
-	kept               bool // show the last value that there was, even if there is none any more
 	series             []series
 }
 
 func (f figure) asks() []series { return f.series }
 
 func (f figure) format() (prometheus.PromQueryFormat, bool) {
-	return prometheus.PromQueryFormatTimeSeries, !f.kept
+	return prometheus.PromQueryFormatTimeSeries, true
 }
 
 func (f figure) build() (dashboard.Panel, error) {

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -59,10 +58,8 @@ func TestQueriesOnFixtures(t *testing.T) {
 		return
 	}
 	// The command says the same.
-	said := exec.CommandContext(t.Context(), "go", "run", ".", "--prometheus", server.URL, "--label", fixtureRun)
-	said.Dir = ".."
-	if out, err := said.CombinedOutput(); err != nil || !strings.Contains(string(out), "queries have an answer") {
-		t.Errorf("go run . --prometheus: %v\n%s", err, out)
+	if out, well := checked(t, server.URL, fixtureRun); !well || !strings.Contains(out, "0 are absent for a known reason, 0 are missing") {
+		t.Errorf("go run . --prometheus: well %t\n%s", well, out)
 	}
 
 	for kind, exceptions := range silent {
@@ -85,9 +82,15 @@ func TestQueriesOnFixtures(t *testing.T) {
 			t.Fatalf("only %d queries of %s ask for %s", len(of), board, variable)
 		}
 		missing := unanswered(t, server, of, one, began)
+		facts, err := server.Facts(t.Context(), one, queries.Span{From: began, To: time.Now()})
+		if err != nil {
+			t.Fatal(err)
+		}
 		for _, a := range missing {
 			if exceptions[a.Where] == "" {
 				t.Errorf("where only %s is scraped: %s", kind, a)
+			} else if facts.Excuse(a) == "" {
+				t.Errorf("where only %s is scraped the command does not know why %s", kind, a)
 			}
 		}
 		for where, reason := range exceptions {

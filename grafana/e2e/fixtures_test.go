@@ -115,12 +115,13 @@ func kneeload() http.Handler {
 	began := time.Now()
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		p := new(page)
-		fill(p, began, time.Since(began).Seconds()+1)
+		fill(p, began.Add(-2*time.Minute), time.Since(began).Seconds()+1)
 		fmt.Fprint(w, p.String())
 	})
 }
 
-func fill(p *page, began time.Time, s float64) {
+// fill writes the page of a run whose first step began at an instant, the third one s seconds ago.
+func fill(p *page, first time.Time, s float64) {
 	of := func(labels ...string) []string { return append([]string{names.Label, fixtureRun}, labels...) }
 	quantiles := []string{"0.5", "0.95", "0.99"}
 	limit := .3
@@ -151,7 +152,7 @@ func fill(p *page, began time.Time, s float64) {
 		p.counter(names.Dials, turns/10, at...)
 
 		p.gauge(names.StepRate, float64(step+1), at...)
-		start := float64(began.Unix()) - 120 + 60*float64(step)
+		start := float64(first.Unix()) + 60*float64(step)
 		p.gauge(names.StepStart, start, at...)
 		p.gauge(names.StepWindowStart, start+10, at...)
 		if step == 2 {

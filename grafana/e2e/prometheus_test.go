@@ -27,11 +27,16 @@ type target struct{ job, address string }
 // ends.
 func startPrometheus(t *testing.T, targets []target) queries.Server {
 	t.Helper()
+	return startPrometheusIn(t, t.TempDir(), targets)
+}
+
+// startPrometheusIn does so on what the folder data in dir holds.
+func startPrometheusIn(t *testing.T, dir string, targets []target) queries.Server {
+	t.Helper()
 	binary, err := exec.LookPath("prometheus")
 	if err != nil {
 		t.Skip("prometheus is not installed: the boards' queries are not run")
 	}
-	dir := t.TempDir()
 	config := filepath.Join(dir, "prometheus.yml")
 	write(t, config, deployed(t, dir, targets))
 	if out, err := exec.CommandContext(t.Context(), "promtool", "check", "config", config).CombinedOutput(); err != nil {
@@ -161,6 +166,22 @@ func until(t *testing.T, limit time.Duration, what string, is func() bool) {
 			t.Fatalf("after %s it is still not so that %s", limit, what)
 		}
 	}
+}
+
+// built returns a folder that holds the commands.
+func built(t *testing.T, commands ...string) string {
+	t.Helper()
+	bin := t.TempDir()
+	args := []string{"build", "-o", bin}
+	for _, c := range commands {
+		args = append(args, "./cmd/"+c)
+	}
+	build := exec.CommandContext(t.Context(), "go", args...)
+	build.Dir = "../.."
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return bin
 }
 
 // asked returns the queries of every board and every rule, and one for the series that each recording rule writes.

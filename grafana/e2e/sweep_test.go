@@ -1,13 +1,9 @@
 package e2e
 
 import (
-	"encoding/json"
-	"net/http"
-	"net/url"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -25,6 +21,8 @@ var sometimes = map[string]string{
 	names.KneeLow + "{":      "the interval of the knee is unbounded",
 	names.KneeHigh + "{":     "the same",
 	names.StepFlag + "{":     "nothing is to be doubted",
+
+	names.TurnsTotal + `{outcome!~"ok|`: "no turn failed",
 }
 
 // Every query of every board and rule has an answer where a real sweep against a mock of each engine is scraped. There is no GPU
@@ -34,12 +32,7 @@ func TestQueriesOnASweep(t *testing.T) {
 		t.Skip("a sweep takes a minute")
 	}
 	all := asked(t)
-	bin := t.TempDir()
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", bin, "./cmd/kneeload", "./cmd/kneemock")
-	build.Dir = "../.."
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
+	bin := built(t, "kneeload", "kneemock")
 	gpu := serve(t, moving(t, "testdata/dcgm.prom"))
 	kinds := []string{"sglang", "vllm"}
 	engines, loads := map[string]string{}, map[string]string{}
@@ -51,19 +44,7 @@ func TestQueriesOnASweep(t *testing.T) {
 	began := time.Now()
 	server := startPrometheus(t, targets)
 	for _, kind := range kinds {
-		mock := exec.Command(filepath.Join(bin, "kneemock"), "serve", "--kind", kind, "--model", "demo", "--gpu", "demo", "--listen", engines[kind])
-		if err := mock.Start(); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := mock.Process.Signal(syscall.SIGTERM); err != nil {
-				t.Error(err)
-			}
-			if err := mock.Wait(); err != nil {
-				t.Errorf("kneemock: %v", err)
-			}
-		})
-		until(t, 20*time.Second, "kneemock is ready", func() bool { return answers(t.Context(), "http://"+engines[kind]+"/v1/models") })
+		startMock(t, bin, kind, engines[kind])
 	}
 
 	var sweeps sync.WaitGroup
@@ -71,7 +52,7 @@ func TestQueriesOnASweep(t *testing.T) {
 		sweeps.Go(func() {
 			sweep := exec.CommandContext(t.Context(), filepath.Join(bin, "kneeload"), "sweep", "--base-url", "http://"+engines[kind],
 				"--preset", "demo", "--rates", "2,9", "--slo", "1500ms", "--no-extend", "--label", kind, "--out", t.TempDir(),
-				"--web.listen-address", loads[kind], "--web.linger", "30s", "--gpu-metrics", "http://"+gpu,
+				"--web.listen-address", loads[kind], "--web.linger", "5s", "--gpu-metrics", "http://"+gpu,
 				"--otlp.endpoint", freeAddress(t), "--otlp.insecure") // nobody collects spans: they are dropped, and counted
 			out, err := sweep.CombinedOutput()
 			if err != nil {
@@ -114,7 +95,40 @@ func TestQueriesOnASweep(t *testing.T) {
 			}
 		}
 		t.Logf("%s: %d of %d queries have an answer", kind, asked, len(answers))
+
+		// The sweep has gone, and is still shown.
+		until(t, 30*time.Second, "the sweep's series are stale", func() bool {
+			found, err := server.Vector(t.Context(), names.RunInfo+`{label="`+kind+`"}`, time.Now())
+			return err == nil && len(found) == 0
+		})
+		answers, err = server.Ask(t.Context(), of(all, "knee.json", ""), v, queries.Span{From: began, To: time.Now(), Step: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range answers {
+			if !a.OK() && (len(a.Missed) == 0 || slices.ContainsFunc(a.Missed, func(selector string) bool { return !excused(selector) })) {
+				t.Errorf("%s, after its end: %s", kind, a)
+			}
+		}
 	}
+}
+
+// startMock starts a mock server of a kind at an address, and stops it when the test ends.
+func startMock(t *testing.T, bin, kind, address string) {
+	t.Helper()
+	mock := exec.Command(filepath.Join(bin, "kneemock"), "serve", "--kind", kind, "--model", "demo", "--gpu", "demo", "--listen", address)
+	if err := mock.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := mock.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Error(err)
+		}
+		if err := mock.Wait(); err != nil {
+			t.Errorf("kneemock: %v", err)
+		}
+	})
+	until(t, 20*time.Second, "kneemock is ready", func() bool { return answers(t.Context(), "http://"+address+"/v1/models") })
 }
 
 // rare reports whether a selector asks for what a good run need not have.
@@ -137,26 +151,12 @@ func lastSeen(t *testing.T, server queries.Server, selector string) time.Time {
 // number is the one number that an expression has at an instant.
 func number(t *testing.T, server queries.Server, expr string, at time.Time) float64 {
 	t.Helper()
-	response, err := http.PostForm(server.URL+"/api/v1/query", url.Values{"query": {expr}, "time": {strconv.FormatFloat(float64(at.UnixMilli())/1000, 'f', 3, 64)}})
+	found, err := server.Vector(t.Context(), expr, at)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer response.Body.Close()
-	var answer struct {
-		Data struct {
-			Result []struct{ Value []any }
-		}
+	if len(found) != 1 {
+		t.Fatalf("%s has %d values, want one", expr, len(found))
 	}
-	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
-		t.Fatal(err)
-	}
-	if len(answer.Data.Result) != 1 {
-		t.Fatalf("%s has %d values, want one", expr, len(answer.Data.Result))
-	}
-	text, _ := answer.Data.Result[0].Value[1].(string)
-	value, err := strconv.ParseFloat(text, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return value
+	return found[0].Value
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"net/http"
 	"net/url"
@@ -51,9 +52,13 @@ func (a Answer) String() string {
 	return fmt.Sprintf("%s: %d series, %d numbers", a.Query, a.Series, a.Numbers)
 }
 
-// Ask puts queries to the server, as Grafana would with the variables set. A query that asks for one instant is asked at the
-// end of the span.
+// Ask puts queries to the server, as Grafana would with the variables set and the span as its time range, which may lie in the
+// past. A query that asks for one instant is asked at the end of the span; variables that are computed come first.
 func (s Server) Ask(ctx context.Context, asked []Query, v Variables, over Span) ([]Answer, error) {
+	v, err := s.Compute(ctx, asked, v, over)
+	if err != nil {
+		return nil, err
+	}
 	known := map[string]bool{}
 	has := func(n Need) bool { return known[n.Selector] }
 	var out []Answer
@@ -77,6 +82,13 @@ func (s Server) Ask(ctx context.Context, asked []Query, v Variables, over Span) 
 			known[selector.Selector] = found
 		}
 		a.Missed = n.Met(has)
+		if q.Kind == Variable { // Grafana lists the labels of the series of the whole range
+			if a.Missed == nil {
+				a.Series, a.Numbers = 1, 1
+			}
+			out = append(out, a)
+			continue
+		}
 		a.Series, a.Numbers, err = s.evaluate(ctx, expr, over, q.Instant)
 		var refused refusal
 		if errors.As(err, &refused) {
@@ -90,11 +102,66 @@ func (s Server) Ask(ctx context.Context, asked []Query, v Variables, over Span) 
 	return out, nil
 }
 
+// Compute returns the variables with the span as the time range, and with what the computed ones among the queries have as their
+// value; one that has none keeps what it is set to.
+func (s Server) Compute(ctx context.Context, asked []Query, v Variables, over Span) (Variables, error) {
+	v = maps.Clone(v)
+	v["__range_s"] = strconv.Itoa(max(int(over.To.Sub(over.From).Seconds()), 1))
+	v["__range"] = v["__range_s"] + "s"
+	for _, q := range asked {
+		if q.Kind != Computed {
+			continue
+		}
+		found, err := s.Vector(ctx, v.With(q.Expr), over.To)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", q, err)
+		}
+		if len(found) == 1 {
+			v[q.Where] = strconv.FormatFloat(found[0].Value, 'f', -1, 64)
+		}
+	}
+	return v, nil
+}
+
+// Sample is one series and its value at an instant.
+type Sample struct {
+	Labels map[string]string
+	Value  float64
+}
+
+// Vector asks for an expression at an instant.
+func (s Server) Vector(ctx context.Context, expr string, at time.Time) ([]Sample, error) {
+	var answer struct {
+		Result []struct {
+			Metric map[string]string
+			Value  [2]any
+		}
+	}
+	if err := s.get(ctx, "query", url.Values{"query": {expr}, "time": {stamp(at)}}, &answer); err != nil {
+		return nil, fmt.Errorf("%s: %w", expr, err)
+	}
+	var out []Sample
+	for _, r := range answer.Result {
+		text, _ := r.Value[1].(string)
+		value, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return nil, fmt.Errorf("%s has the value %q, want a number", expr, text)
+		}
+		out = append(out, Sample{r.Metric, value})
+	}
+	return out, nil
+}
+
 // exists reports whether a selector finds a series in the span.
 func (s Server) exists(ctx context.Context, selector string, over Span) (bool, error) {
-	var series []map[string]string
-	err := s.get(ctx, "series", url.Values{"match[]": {selector}, "start": {stamp(over.From)}, "end": {stamp(over.To)}}, &series)
+	series, err := s.series(ctx, selector, over)
 	return len(series) > 0, err
+}
+
+// series lists the labels of the series that a selector finds in the span.
+func (s Server) series(ctx context.Context, selector string, over Span) (series []map[string]string, err error) {
+	err = s.get(ctx, "series", url.Values{"match[]": {selector}, "start": {stamp(over.From)}, "end": {stamp(over.To)}}, &series)
+	return series, err
 }
 
 func (s Server) evaluate(ctx context.Context, expr string, over Span, instant bool) (series, numbers int, err error) {

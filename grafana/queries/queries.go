@@ -35,15 +35,19 @@ type Kind string
 const (
 	Panel      Kind = "panel"
 	Annotation Kind = "annotation"
-	Variable   Kind = "variable" // Expr is the selector whose label's values are listed
+	Variable   Kind = "variable"          // Expr is the selector whose label's values are listed
+	Computed   Kind = "computed variable" // named Where; its value is that of Expr at the end of the time range
 	Recording  Kind = "recording rule"
 	Alert      Kind = "alert"
 )
 
 func (q Query) String() string { return q.File + ": " + string(q.Kind) + " " + q.Where }
 
-// values reads label_values(selector, label), the only way in which the boards fill a variable.
-var values = regexp.MustCompile(`^label_values\((.*), ?(\w+)\)$`)
+// values reads label_values(selector, label), and result query_result(expression): the ways in which the boards fill a variable.
+var (
+	values = regexp.MustCompile(`^label_values\((.*), ?(\w+)\)$`)
+	result = regexp.MustCompile(`^query_result\((.*)\)$`)
+)
 
 // OfBoard lists the queries of a dashboard in the classic model, in the order in which they stand: variables, annotations,
 // panels.
@@ -57,11 +61,13 @@ func OfBoard(file string, d dashboard.Dashboard) ([]Query, error) {
 		if v.Query.String != nil {
 			text = *v.Query.String
 		}
-		parts := values.FindStringSubmatch(text)
-		if parts == nil {
-			return nil, fmt.Errorf("%s: variable %s asks %q, want label_values(selector, label)", file, v.Name, text)
+		if parts := values.FindStringSubmatch(text); parts != nil {
+			out = append(out, Query{File: file, Where: v.Name, Kind: Variable, Expr: parts[1], Instant: true})
+		} else if parts := result.FindStringSubmatch(text); parts != nil {
+			out = append(out, Query{File: file, Where: v.Name, Kind: Computed, Expr: parts[1], Instant: true})
+		} else {
+			return nil, fmt.Errorf("%s: variable %s asks %q, want label_values(selector, label) or query_result(expression)", file, v.Name, text)
 		}
-		out = append(out, Query{File: file, Where: v.Name, Kind: Variable, Expr: parts[1], Instant: true})
 	}
 	for _, a := range d.Annotations.List {
 		if a.Expr != nil {
@@ -169,9 +175,10 @@ func Read(raw []byte) (dashboard.Dashboard, error) {
 }
 
 // Picked are the variables of the boards as they stand when one run is picked and nothing else: everything, as Grafana writes
-// "All", and windows of rates as wide as those of the panels at a scrape interval of one second.
+// "All", windows of rates as wide as those of the panels at a scrape interval of one second, a time range of half an hour, and a
+// run that began with it. Ask puts its own range, and what the boards compute, in their place.
 func Picked(label string) Variables {
-	v := Variables{"label": label, "__rate_interval": "31s", "__interval": "30s", "__range": "30m"}
+	v := Variables{"label": label, "__rate_interval": "31s", "__interval": "30s", "__range": "1800s", "__range_s": "1800", "run_s": "1800"}
 	for _, name := range []string{"job", "instance", "engine_job", "engine_instance", "gpu_job", "gpu_instance"} {
 		v[name] = ".+"
 	}
