@@ -181,7 +181,7 @@ type window struct {
 func (w *window) counted() []*measurement.Turn { return append(slices.Clone(w.warm), w.measured...) }
 
 func windowTurns(s measurement.Step, turns []measurement.Turn) window {
-	w := window{length: s.WindowEnd - s.WindowStart}
+	w := window{length: s.WindowEnd - s.WindowStart, all: make([]*measurement.Turn, 0, len(turns))}
 	last := s.WindowStart
 	for i := range turns {
 		t := &turns[i]
@@ -207,6 +207,7 @@ func windowTurns(s measurement.Step, turns []measurement.Turn) window {
 	slices.SortFunc(w.all, func(a, b *measurement.Turn) int {
 		return cmp.Or(cmp.Compare(a.Sent, b.Sent), cmp.Compare(a.Call, b.Call), cmp.Compare(a.Turn, b.Turn))
 	})
+	w.measured = make([]*measurement.Turn, 0, len(w.all))
 	for _, t := range w.all {
 		if t.Outcome.Failed() {
 			if w.kinds == nil {
@@ -228,7 +229,7 @@ func windowTurns(s measurement.Step, turns []measurement.Turn) window {
 
 // firstTokens are the waits for the first token in milliseconds, in order; +Inf for a turn that failed without one.
 func firstTokens(turns []*measurement.Turn, wait func(*measurement.Turn) (time.Duration, bool)) []float64 {
-	var out []float64
+	out := make([]float64, 0, len(turns))
 	for _, t := range turns {
 		if d, ok := wait(t); ok {
 			out = append(out, millis(d))
@@ -248,7 +249,7 @@ func atLeast(t *measurement.Turn) (time.Duration, bool) {
 }
 
 func tpots(turns []*measurement.Turn) []float64 {
-	var out []float64
+	out := make([]float64, 0, len(turns))
 	for _, t := range turns {
 		if d, ok := t.TPOT(); ok && t.Outcome == measurement.OK {
 			out = append(out, millis(d))
@@ -258,7 +259,7 @@ func tpots(turns []*measurement.Turn) []float64 {
 }
 
 func lags(turns []*measurement.Turn) []float64 {
-	var out []float64
+	out := make([]float64, 0, len(turns))
 	for _, t := range turns {
 		if d, ok := t.Lag(); ok {
 			out = append(out, millis(d))

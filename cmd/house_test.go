@@ -430,3 +430,58 @@ func TestKillAndResume(t *testing.T) {
 		t.Errorf("resumed with other flags: %v\n%s", err, out)
 	}
 }
+
+// A log of a million turns is read and analysed in seconds and within 300 MB.
+func TestLongLog(t *testing.T) {
+	if testing.Short() {
+		t.Skip("writes and reads a log of 400 MB: left out with -short")
+	}
+	if runtime.GOOS != "linux" {
+		t.Skip("reads the peak resident size as Linux reports it")
+	}
+	bin, dir := build(t), t.TempDir()
+	const turns, steps = 1_000_000, 10
+	f, err := os.Create(filepath.Join(dir, "long.turns.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := measurement.NewLogWriter(f, false)
+	w.Header(measurement.Header{Label: "long", Config: measurement.Config{Turns: 4, OutputTokens: 100,
+		SLO: []measurement.Objective{{Metric: "ttft", Quantile: .95, LimitMS: 300}}}})
+	for s := range steps {
+		step := measurement.Step{Step: s, Rate: float64(s + 1), Start: time.Duration(s) * 1000 * time.Second, WindowEnd: measurement.Never, DrainEnd: measurement.Never}
+		step.WindowStart = step.Start
+		w.StepBegin(step)
+		for i := range turns / steps {
+			x := measurement.NewTurn()
+			x.Call, x.Turn, x.Step, x.Outcome = s*measurement.CallsPerStep+i/4, 1+i%4, s, measurement.OK
+			x.Due = step.Start + time.Duration(i)*900*time.Second/(turns/steps)
+			x.Sent, x.WroteRequest = x.Due+100_123, x.Due+250_321
+			x.FirstEvent = x.Sent + time.Duration(40_000_000+(i*7919)%97*1_000_003*(1+s))
+			x.Headers, x.FirstToken, x.LastToken, x.End = x.FirstEvent-1000, x.FirstEvent, x.FirstEvent+2_000_123_456, x.FirstEvent+2_000_193_457
+			x.Events, x.GapMax, x.PromptTokens, x.CompletionTokens, x.CachedTokens, x.Reused = 100, 25_000_001, 18000+i%400, 100, 17900, true
+			w.Turn(x)
+		}
+		step.WindowEnd, step.DrainEnd = step.Start+900*time.Second, step.Start+950*time.Second
+		w.StepEnd(step)
+	}
+	w.Flush()
+	if err := errors.Join(w.Err(), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	c := command(t, bin, dir, "kneeanalyze", "knee", "long.turns.jsonl")
+	begun := time.Now()
+	out, err := c.CombinedOutput()
+	took := time.Since(begun)
+	if err != nil || !bytes.Contains(out, []byte("SLO knee")) {
+		t.Fatalf("%v\n%.2000s", err, out)
+	}
+	peak := c.ProcessState.SysUsage().(*syscall.Rusage).Maxrss >> 10 // MB
+	t.Logf("%d turns in %v, peak %d MB", turns, took.Round(time.Millisecond), peak)
+	if took > 15*time.Second { // 2.2 s where nothing else runs
+		t.Errorf("it took %v", took)
+	}
+	if peak >= 300 {
+		t.Errorf("it took %d MB at its peak, want under 300", peak)
+	}
+}

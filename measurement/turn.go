@@ -38,23 +38,24 @@ const (
 // Failed reports whether the outcome counts as an error.
 func (o Outcome) Failed() bool { return o != OK && o != NotSent }
 
-// Phase is a stretch of a step.
-type Phase string
+// Phase is a stretch of a step; 0 is none that is known.
+type Phase uint8
 
 // The phases of a step, one after another. Only turns due in the window are measured.
 const (
-	Warmup Phase = "warmup"
-	Window Phase = "window"
-	Drain  Phase = "drain"
+	Warmup Phase = iota + 1
+	Window
+	Drain
 )
+
+// String is the phase's name; "" for none that is known.
+func (p Phase) String() string { return [...]string{"", "warmup", "window", "drain"}[p] }
 
 // Turn is one request of a call and everything that was timed about it.
 type Turn struct {
 	Call int // the call's number, unique in the run: step*CallsPerStep + its arrival's number
 	Turn int // 1 is the warm turn
 	Step int // the step's number, from 0
-
-	Phase Phase // of the step, in which the turn was due; "" when read from a log, which tells it by the step's instants
 
 	Due          time.Duration // when the turn should start; for NotSent, when it became known that it never would
 	Held         time.Duration // until when the concurrency cap held the call back; Never when it did not
@@ -75,10 +76,12 @@ type Turn struct {
 	CompletionTokens int // Unknown when the server did not say
 	CachedTokens     int // Unknown when the server did not say
 
+	// Small fields stand together: a log of a million turns is held in memory.
+	Phase   Phase         // of the step, in which the turn was due; 0 when read from a log, which tells it by the step's instants
+	Local   bool          // a failure of this side: it is out of files or ports; it says nothing of the server
 	Reused  bool          // the request went over a connection that had carried one before
 	Dialed  time.Duration // connecting and TLS handshake that the turn itself waited for; 0 when the connection was there
 	Retries int           // times the request was sent again because a kept connection turned out to be closed
-	Local   bool          // a failure of this side: it is out of files or ports; it says nothing of the server
 	Outcome Outcome
 	Detail  string // for a failure: one sentence of what was seen; never a secret, never prompt text
 }

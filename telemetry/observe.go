@@ -198,7 +198,7 @@ func (t *Telemetry) Annotate(h http.Header, step, call, turn int, phase measurem
 		h.Set("Traceparent", t.spans.traceparent(call, turn))
 	}
 	if t.cfg.CustomLabels {
-		b, err := json.Marshal(customLabels{t.cfg.RunID, strconv.Itoa(step), string(phase)})
+		b, err := json.Marshal(customLabels{t.cfg.RunID, strconv.Itoa(step), phase.String()})
 		if err != nil {
 			panic(err) // three strings always encode
 		}

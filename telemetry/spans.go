@@ -212,7 +212,7 @@ func (s *spans) emitTurn(u *measurement.Turn, ids trace.SpanContext, name string
 	kvs := make([]attribute.KeyValue, 0, len(common)+16)
 	kvs = append(kvs, common...)
 	kvs = append(kvs, attribute.String("gen_ai.conversation.id", strconv.Itoa(u.Call)),
-		attribute.Int("kneeload.step", u.Step), attribute.Int("kneeload.turn", u.Turn), attribute.String("kneeload.phase", string(u.Phase)),
+		attribute.Int("kneeload.step", u.Step), attribute.Int("kneeload.turn", u.Turn), attribute.String("kneeload.phase", u.Phase.String()),
 		attribute.Float64("kneeload.due", u.Due.Seconds()), attribute.Bool("kneeload.connection.reused", u.Reused))
 	if u.Turn == 1 {
 		limit = min(limit, 1) // the warm turn asks for one token

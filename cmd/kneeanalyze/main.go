@@ -51,6 +51,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime/debug"
 
 	"github.com/alecthomas/kong"
 
@@ -82,7 +83,11 @@ Examples:
   kneeanalyze import results/sglang_conc16.jsonl results/sglang_conc128.jsonl -o results/sglang.json
   kneeanalyze lint results/sglang_conc16.jsonl`
 
-func main() { cli.Main(run) }
+func main() {
+	// The turns of a long log are one large block that lives to the end; collecting often keeps what is beside it small.
+	debug.SetGCPercent(10)
+	cli.Main(run)
+}
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	var c commands

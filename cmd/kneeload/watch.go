@@ -178,7 +178,7 @@ func (w *watch) logger(out io.Writer) *slog.Logger {
 
 // annotate adds a turn's trace and labels to its request. Calibration is no turn of a step.
 func (d *watched) annotate(h http.Header, r generator.Request) {
-	if d != nil && r.Phase != "" {
+	if d != nil && r.Phase != 0 {
 		d.metrics.Annotate(h, r.Step, r.Call, r.Turn, r.Phase)
 	}
 }
