@@ -85,7 +85,7 @@ Examples:
 
 func main() {
 	// The turns of a long log are one large block that lives to the end; collecting often keeps what is beside it small.
-	debug.SetGCPercent(10)
+	debug.SetGCPercent(5)
 	cli.Main(run)
 }
 
