@@ -22,4 +22,4 @@ bench:
 
 coverage:
 	KNEE_COVERAGE=$${KNEE_COVERAGE:-200} nice go test -count=1 -run TestCoverage -v -timeout 60m ./analysis
-	KNEE_COVERAGE=$${KNEE_COVERAGE:-60} nice go test -count=1 -run TestCoverage -v -timeout 60m ./cmd/kneesim
+	KNEE_COVERAGE=$${KNEE_COVERAGE:-60} nice go test -tags coverage -count=1 -run TestCoverage -v -timeout 60m ./cmd/kneesim

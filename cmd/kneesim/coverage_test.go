@@ -1,3 +1,5 @@
+//go:build coverage
+
 package main
 
 import (
@@ -16,11 +18,11 @@ import (
 )
 
 // TestCoverage looks many times for the knee of the engine model, which a run hundreds of times as long tells, and counts how
-// often its interval holds it. It runs where KNEE_COVERAGE says how many times (make coverage).
+// often its interval holds it. That takes minutes: make coverage builds and runs it. KNEE_COVERAGE says how many times.
 func TestCoverage(t *testing.T) {
 	runs, err := strconv.Atoi(os.Getenv("KNEE_COVERAGE"))
 	if err != nil || runs < 1 {
-		t.Skip("looks for one knee many times, which takes minutes: KNEE_COVERAGE=100 says how often")
+		runs = 60
 	}
 	dir := t.TempDir()
 	sweep := func(label string, args ...string) (measurement.Results, float64) {
