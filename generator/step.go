@@ -138,8 +138,8 @@ func (s *step) window(ctx context.Context) error {
 	s.integrate(begin)
 	s.liveArea, s.turnsArea = 0, 0
 	s.rec.LiveMax, s.rec.InFlightStart = s.live, s.turns
+	planned := begin + s.c.window(s.rec.Rate) // which a dial may turn
 	s.mu.Unlock()
-	planned := begin + s.c.window(s.rec.Rate)
 	if s.over.WaitUntil(ctx, planned) && !s.isDoomed() {
 		return ErrLost
 	}
