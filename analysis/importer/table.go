@@ -249,7 +249,7 @@ func tableRow(p *point, columns []column, row []string, load int) error {
 	}
 	p.group = strings.Join(group, " ")
 	if finite(requests) {
-		if math.IsNaN(p.failed) && finite(share) {
+		if finite(share) { // it knows of what errors are a share, which may be more than the requests counted here
 			p.failed = math.Round(share * requests)
 		}
 		p.ok = known(p.ok, requests-known(p.failed, 0))
