@@ -67,37 +67,6 @@ func offRate(r measurement.StepResult) bool {
 	return r.ArrivedRate != nil && math.Abs(*r.ArrivedRate/r.Rate-1) > maxOffRate
 }
 
-// meaning says in a few words what a flag stands for; "" of a flag that is not known here.
-func meaning(flag string) string {
-	switch flag {
-	case measurement.FlagClientLimited:
-		return "the generator itself was late"
-	case measurement.FlagCapBound:
-		return "calls waited for --max-concurrent-calls"
-	case measurement.FlagUnstable:
-		return "turns in flight kept growing"
-	case measurement.FlagContaminated:
-		return "first turns were not cold"
-	case measurement.FlagCensored:
-		return "a percentile lands on turns that got no token"
-	case measurement.FlagShort:
-		return "fewer measured turns than asked"
-	case measurement.FlagIncomplete:
-		return "the step was cut before it ended and counts for nothing"
-	case measurement.FlagErrors:
-		return "2 % of turns or more failed"
-	case measurement.FlagBuffered:
-		return "answers came whole, in one read"
-	case measurement.FlagColdCache:
-		return "later turns found no warm prefix although few calls were live"
-	case measurement.FlagEarlyFail:
-		return "the step was ended as soon as it was certain to fail"
-	case measurement.FlagOffRate:
-		return "the λ that came differs from the λ asked by more than a tenth"
-	}
-	return ""
-}
-
 // reason says in a few words what keeps a step from a verdict; "" when nothing is known.
 func reason(s measurement.StepResult) string {
 	for _, f := range []string{measurement.FlagIncomplete, measurement.FlagClientLimited, measurement.FlagCapBound, measurement.FlagUnstable, measurement.FlagContaminated} {
@@ -105,7 +74,7 @@ func reason(s measurement.StepResult) string {
 			if f == measurement.FlagIncomplete {
 				return "the step was cut"
 			}
-			return meaning(f)
+			return measurement.FlagMeaning(f)
 		}
 	}
 	if s.MeasuredTurns == 0 {

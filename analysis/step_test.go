@@ -381,7 +381,7 @@ func TestOnlyOpenLoopsHaveARateToMiss(t *testing.T) {
 func TestEveryFlagHasAMeaning(t *testing.T) {
 	for _, f := range []string{measurement.FlagClientLimited, measurement.FlagCapBound, measurement.FlagUnstable, measurement.FlagContaminated, measurement.FlagCensored, measurement.FlagShort,
 		measurement.FlagIncomplete, measurement.FlagErrors, measurement.FlagBuffered, measurement.FlagColdCache, measurement.FlagOffRate} {
-		if meaning(f) == "" {
+		if measurement.FlagMeaning(f) == "" {
 			t.Errorf("%s has none", f)
 		}
 	}

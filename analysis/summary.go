@@ -161,7 +161,7 @@ func stepTable(w io.Writer, u unit, steps []measurement.StepResult) {
 		fmt.Fprintln(w, "ITL is the gap between chunks of several tokens in this run, not between tokens.")
 	}
 	for _, f := range flags {
-		if m := meaning(f); m != "" {
+		if m := measurement.FlagMeaning(f); m != "" {
 			fmt.Fprintf(w, "  %s: %s\n", f, m)
 		}
 	}

@@ -2,9 +2,6 @@ package analysis
 
 import "kneefinder/measurement"
 
-// FlagMeaning says in a few words what a step's flag stands for; "" of a flag that is not known here.
-func FlagMeaning(flag string) string { return meaning(flag) }
-
 // MechanismMeaning says in plain words what binds, by the name that Mechanism gives it; the name itself of one that is not known
 // here.
 func MechanismMeaning(name string) string { return humanMechanism(name) }

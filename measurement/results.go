@@ -185,6 +185,37 @@ const (
 	FlagOffRate       = "off_rate"       // the λ that came differs from the λ asked by more than a tenth
 )
 
+// FlagMeaning says in a few words what a flag stands for; "" of a flag that is not known here.
+func FlagMeaning(flag string) string {
+	switch flag {
+	case FlagClientLimited:
+		return "the generator itself was late"
+	case FlagCapBound:
+		return "calls waited for --max-concurrent-calls"
+	case FlagUnstable:
+		return "turns in flight kept growing"
+	case FlagContaminated:
+		return "first turns were not cold"
+	case FlagCensored:
+		return "a percentile lands on turns that got no token"
+	case FlagShort:
+		return "fewer measured turns than asked"
+	case FlagIncomplete:
+		return "the step was cut before it ended and counts for nothing"
+	case FlagErrors:
+		return "2 % of turns or more failed"
+	case FlagBuffered:
+		return "answers came whole, in one read"
+	case FlagColdCache:
+		return "later turns found no warm prefix although few calls were live"
+	case FlagEarlyFail:
+		return "the step was ended as soon as it was certain to fail"
+	case FlagOffRate:
+		return "the λ that came differs from the λ asked by more than a tenth"
+	}
+	return ""
+}
+
 // KneeStatus says what became of the search for a knee.
 type KneeStatus string
 

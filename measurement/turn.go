@@ -95,6 +95,12 @@ func NewTurn() Turn {
 // CallsPerStep separates the call numbers of steps: call n of step s is s*CallsPerStep + n.
 const CallsPerStep = 1_000_000
 
+// Rolls reports whether a turn is in figures of what happens now: not one that was never due, that this side canceled, or that
+// was due in a drain, which may be cut.
+func (t *Turn) Rolls() bool {
+	return t.Outcome != NotSent && t.Outcome != Canceled && t.Phase != Drain
+}
+
 // TTFT is FirstToken - Due, what the caller feels; ok is false when no token came.
 func (t *Turn) TTFT() (d time.Duration, ok bool) {
 	if t.FirstToken < 0 || t.Due < 0 {

@@ -64,15 +64,9 @@ func (w *window) begin(at time.Duration) {
 	w.calls.forget(w.calls.next)
 }
 
-// rolls says whether a turn is in the rolling figures: not one that was never due, that this side canceled, or that was due in a
-// drain, which may be cut.
-func rolls(u *measurement.Turn) bool {
-	return u.Outcome != measurement.NotSent && u.Outcome != measurement.Canceled && u.Phase != measurement.Drain
-}
-
 // add puts a turn into the window, if it rolls.
 func (w *window) add(u *measurement.Turn) {
-	if !rolls(u) {
+	if !u.Rolls() {
 		return
 	}
 	e := ended{at: u.End, ttft: measurement.Never, later: u.Turn > 1, failed: u.Outcome.Failed()}

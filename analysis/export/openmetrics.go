@@ -49,8 +49,9 @@ type exporter struct {
 // step is a step with its turns, in the order in which they became known.
 type step struct {
 	measurement.Step
-	turns []measurement.Turn
-	end   time.Duration // of the step, or of the last that is known of it
+	turns  []measurement.Turn
+	begins []time.Duration // of its calls, in order
+	end    time.Duration   // of the step, or of the last that is known of it
 }
 
 // known is when a turn became known: its end, or for one never sent the instant it was due.
@@ -75,6 +76,12 @@ func steps(log measurement.Log) []step {
 		}
 	}
 	for i := range ss {
+		for j := range ss[i].turns {
+			if t := &ss[i].turns[j]; t.Turn == 1 && t.Outcome != measurement.Shed {
+				ss[i].begins = append(ss[i].begins, max(t.Due, t.Held))
+			}
+		}
+		slices.Sort(ss[i].begins)
 		slices.SortStableFunc(ss[i].turns, func(a, b measurement.Turn) int { return cmp.Compare(known(&a), known(&b)) })
 	}
 	return ss

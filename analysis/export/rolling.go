@@ -53,7 +53,6 @@ func (e *exporter) rolling() {
 func (e *exporter) moment(at time.Duration, s *step) moment {
 	m := moment{at: at}
 	since := max(s.Start, at-window)
-	calls := 0
 	first, _ := slices.BinarySearchFunc(s.turns, since, func(t measurement.Turn, since time.Duration) int {
 		if known(&t) < since {
 			return -1
@@ -82,14 +81,11 @@ func (e *exporter) moment(at time.Duration, s *step) moment {
 			m.cached, m.prompt = m.cached+t.CachedTokens, m.prompt+t.PromptTokens
 		}
 	}
-	for i := range s.turns {
-		if t := &s.turns[i]; t.Turn == 1 && t.Outcome != measurement.Shed && max(t.Due, t.Held) >= since && max(t.Due, t.Held) <= at {
-			calls++
-		}
-	}
+	from, _ := slices.BinarySearch(s.begins, since)
+	to, _ := slices.BinarySearch(s.begins, at+1)
 	m.arrived = math.NaN()
 	if span := (at - since).Seconds(); span >= 1 && (s.WindowEnd < 0 || at <= s.WindowEnd) {
-		m.arrived = float64(calls) / span
+		m.arrived = float64(to-from) / span
 	}
 	slices.Sort(m.ttft)
 	return m

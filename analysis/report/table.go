@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"kneefinder/analysis"
 	"kneefinder/measurement"
 )
 
@@ -66,7 +65,7 @@ func stepTable(r *measurement.Results) table {
 		cells[4].Class = "strong"
 		cells[13].Class, cells[13].Mark = "verdict", sign(s.Verdict)
 		for _, f := range s.Flags[:min(len(s.Flags), 15)] {
-			cells[14].Flags = append(cells[14].Flags, named{clip(f, 40), analysis.FlagMeaning(f)})
+			cells[14].Flags = append(cells[14].Flags, named{clip(f, 40), measurement.FlagMeaning(f)})
 		}
 	}
 	return t
@@ -102,7 +101,7 @@ func sign(v measurement.Verdict) string {
 func flagMeanings(steps []measurement.StepResult) (out []named) {
 	for _, s := range steps {
 		for _, f := range s.Flags {
-			if m := analysis.FlagMeaning(f); m != "" && !slices.ContainsFunc(out, func(n named) bool { return n.Name == f }) {
+			if m := measurement.FlagMeaning(f); m != "" && !slices.ContainsFunc(out, func(n named) bool { return n.Name == f }) {
 				out = append(out, named{f, m})
 			}
 		}

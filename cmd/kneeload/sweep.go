@@ -132,8 +132,6 @@ func (s *sweep) run(ctx context.Context, std cli.Streams, c measurement.Config) 
 	header.Engine, header.Nonce, header.Started = to.engine, fmt.Sprintf("%016x", to.nonce), begun.started
 	if s.Resume {
 		header.Started = begun.past.Header.Started
-	}
-	if s.Resume {
 		if err := sameServer(begun.past.Header.Engine, to.engine); err != nil {
 			return err
 		}

@@ -69,7 +69,7 @@ func (w *watch) scrapes() error {
 	return nil
 }
 
-// watched is a run that is shown. The nil watched shows nothing.
+// watched is a run that is shown.
 type watched struct {
 	flags   watch
 	clk     *clock.Wall
@@ -85,9 +85,8 @@ type watched struct {
 	ready    atomic.Bool // the endpoint has answered
 	draining atomic.Bool // the window of the step in progress is over
 
-	mu     sync.Mutex
-	step   int
-	failed error // of the server
+	mu   sync.Mutex
+	step int
 }
 
 // shown is what a run is called where it is shown.
@@ -139,9 +138,6 @@ func (w *watch) open(ctx context.Context, clk *clock.Wall, started time.Time, r 
 	if d.server != nil {
 		d.work.Go(func() {
 			if err := d.server.Serve(served); err != nil {
-				d.mu.Lock()
-				d.failed = err
-				d.mu.Unlock()
 				d.log.Error("the live page and /metrics are gone; the load goes on", "err", err)
 			}
 		})
@@ -178,25 +174,21 @@ func (w *watch) logger(out io.Writer) *slog.Logger {
 
 // annotate adds a turn's trace and labels to its request. Calibration is no turn of a step.
 func (d *watched) annotate(h http.Header, r generator.Request) {
-	if d != nil && r.Phase != 0 {
+	if r.Phase != 0 {
 		d.metrics.Annotate(h, r.Step, r.Call, r.Turn, r.Phase)
 	}
 }
 
 // setRun tells what is run, of whom.
 func (d *watched) setRun(h measurement.Header) {
-	if d != nil {
-		d.ready.Store(true)
-		d.metrics.SetRun(h)
-		d.page.SetRun(h)
-	}
+	d.ready.Store(true)
+	d.metrics.SetRun(h)
+	d.page.SetRun(h)
 }
 
 func (d *watched) setState(s string) {
-	if d != nil {
-		d.metrics.SetState(telemetry.State(s))
-		d.page.SetState(s)
-	}
+	d.metrics.SetState(telemetry.State(s))
+	d.page.SetState(s)
 }
 
 // The watched is told of everything, as every observer is.
@@ -299,9 +291,6 @@ const flushWithin = 5 * time.Second
 
 // close lets the last figures be read, sends what is left, and ends. It is given the run's end.
 func (d *watched) close(ctx context.Context, err error) {
-	if d == nil {
-		return
-	}
 	switch {
 	case err == nil:
 		d.setState("done")

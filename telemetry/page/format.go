@@ -140,37 +140,6 @@ func address(base string) string {
 	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
 }
 
-// meaning says in a few words what a step's flag stands for.
-func meaning(flag string) string {
-	switch flag {
-	case measurement.FlagClientLimited:
-		return "the generator itself was late"
-	case measurement.FlagCapBound:
-		return "calls waited for --max-concurrent-calls"
-	case measurement.FlagUnstable:
-		return "turns in flight kept growing"
-	case measurement.FlagContaminated:
-		return "first turns were not cold"
-	case measurement.FlagCensored:
-		return "a percentile lands on turns that got no token"
-	case measurement.FlagShort:
-		return "fewer measured turns than asked"
-	case measurement.FlagIncomplete:
-		return "the step was cut before it ended and counts for nothing"
-	case measurement.FlagErrors:
-		return "2 % of turns or more failed"
-	case measurement.FlagBuffered:
-		return "answers came whole, in one read"
-	case measurement.FlagColdCache:
-		return "later turns found no warm prefix although few calls were live"
-	case measurement.FlagEarlyFail:
-		return "the step was ended as soon as it was certain to fail"
-	case measurement.FlagOffRate:
-		return "the λ that came differs from the λ asked by more than a tenth"
-	}
-	return ""
-}
-
 // kneeSentence is the SLO knee in one sentence.
 func kneeSentence(c measurement.Config, k measurement.Knee, final bool) string {
 	u := unit(c)
@@ -249,8 +218,8 @@ func (s *snapshot) flagDoubts() (out []string) {
 				at = append(at, digits(r.Rate))
 			}
 		}
-		if len(at) > 0 && !strings.Contains(warned, meaning(f)) {
-			out = append(out, fmt.Sprintf("At %s %s %s (%s).", and(at), unit(s.run.Config), meaning(f), f))
+		if len(at) > 0 && !strings.Contains(warned, measurement.FlagMeaning(f)) {
+			out = append(out, fmt.Sprintf("At %s %s %s (%s).", and(at), unit(s.run.Config), measurement.FlagMeaning(f), f))
 		}
 	}
 	return out

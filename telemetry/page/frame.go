@@ -371,7 +371,7 @@ func (v *view) rows(s *snapshot) {
 				r.Mark = "?"
 			}
 			for _, f := range x.Flags {
-				t := flagText{f, meaning(f)}
+				t := flagText{f, measurement.FlagMeaning(f)}
 				r.Flags = append(r.Flags, t)
 				if !seen[f] && t.Meaning != "" {
 					seen[f] = true

@@ -239,7 +239,7 @@ func (p *Page) Turn(t measurement.Turn) {
 		row.drains = true
 		p.ring.stopped(min(t.Due, now))
 	}
-	if !rolls(&t) {
+	if !t.Rolls() {
 		return
 	}
 	p.ring.turn(now, &t, p.limit())

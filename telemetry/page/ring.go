@@ -214,12 +214,6 @@ func known(a, b float64) float64 {
 
 func worse(a, b float64) float64 { return max(known(a, b), known(b, a)) }
 
-// rolls says whether a turn is in the rolling figures: not one that was never due, that this side canceled, or that was due in a
-// drain, which may be cut.
-func rolls(t *measurement.Turn) bool {
-	return t.Outcome != measurement.NotSent && t.Outcome != measurement.Canceled && t.Phase != measurement.Drain
-}
-
 // turn takes a turn that rolls; limit is the TTFT that holds the objective, in ms.
 func (r *ring) turn(now time.Duration, t *measurement.Turn, limit float64) {
 	e := ended{at: now, ttft: math.Inf(1), later: t.Turn > 1, failed: t.Outcome.Failed()}

@@ -269,7 +269,7 @@ func TestDoubts(t *testing.T) {
 	p.SetRun(header(1, 2, 3))
 	p.SetState(Running)
 	for i, f := range flagged {
-		if meaning(f) == "" {
+		if measurement.FlagMeaning(f) == "" {
 			t.Errorf("%s means nothing", f)
 		}
 		for _, n := range []int{0, 1, 20} {

@@ -87,7 +87,7 @@ func (r *Rates) Decode(ctx *kong.DecodeContext) error {
 	*r = nil
 	for _, field := range strings.Split(text, ",") {
 		v, err := strconv.ParseFloat(strings.TrimSpace(field), 64)
-		if err != nil || !(v >= 1e-6 && v <= 1e6) { // NaN is neither
+		if err != nil || CheckRate(v) != nil {
 			return fmt.Errorf("%q in %q cannot be a rate: give calls per second, from 1e-6 to 1e6, such as 0.2,0.5,1", field, text)
 		}
 		*r = append(*r, v)

@@ -41,10 +41,16 @@ func demoSweep(t *testing.T) (w Workload, c measurement.Config, gen generator.Co
 // simulated runs a sweep of the demo's engine in virtual time into out, or goes on with the one that is there.
 func simulated(t *testing.T, out Output) measurement.Results {
 	t.Helper()
-	var err error
 	w, c, gen, eng := demoSweep(t)
 	gen.Script = generator.Fit(gen.Script, generator.Lengths{System: c.SystemPromptTokens, User: c.UserTokens},
 		measurement.Calibration{Overhead: float64(simulation.Overhead()), TokensPerWord: 1})
+	return goOn(t, w, c, gen, eng, out)
+}
+
+// goOn runs a sweep in virtual time into out, or goes on with the one that is there.
+func goOn(t *testing.T, w Workload, c measurement.Config, gen generator.Config, eng *engine.Engine, out Output) measurement.Results {
+	t.Helper()
+	var err error
 	s := Sweep{Flags: &w, Header: measurement.Header{Label: "x", Tool: "test", Config: c, Seed: 4, Nonce: "7"}}
 	var log *os.File
 	if _, err := os.Stat(filepath.Join(out.Out, out.Label+".turns.jsonl")); err == nil {

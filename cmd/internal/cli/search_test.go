@@ -30,26 +30,7 @@ func found(t *testing.T, out Output) measurement.Results {
 	}
 	gen.Script = generator.Fit(gen.Script, generator.Lengths{System: c.SystemPromptTokens, User: c.UserTokens},
 		measurement.Calibration{Overhead: float64(simulation.Overhead()), TokensPerWord: 1})
-	s := Sweep{Flags: &w, Header: measurement.Header{Label: "x", Tool: "test", Config: c, Seed: 4, Nonce: "7"}}
-	var log *os.File
-	if _, err := os.Stat(filepath.Join(out.Out, "x.turns.jsonl")); err == nil {
-		if s.Files, log, s.Past, err = out.Reopen(); err != nil {
-			t.Fatal(err)
-		}
-		gen.StartAt = s.Past.End() + time.Second
-		s.Epoch = &measurement.Epoch{FromStep: len(s.Past.Complete()), At: gen.StartAt, Nonce: "7"}
-	} else if s.Files, log, err = out.Open(); err != nil {
-		t.Fatal(err)
-	}
-	defer log.Close()
-	clk, to := simulation.NewRun(eng, gen.Script.Lexicon, generator.Limits{})
-	s.Generator, s.Endpoint, s.Clock, s.Log = gen, to, clk, log
-	var r measurement.Results
-	clk.Run(t.Context(), func() { r, err = s.Run(t.Context()) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
+	return goOn(t, w, c, gen, eng, out)
 }
 
 // A search finds a knee, its steps differ in length, those that must fail end early, and the log alone says so; cut behind any step
