@@ -4,7 +4,6 @@
 package analysis
 
 import (
-	"fmt"
 	"math"
 	"slices"
 
@@ -92,4 +91,4 @@ func value(v *float64) float64 {
 }
 
 // rate writes a load as it stands in sentences.
-func rate(v float64) string { return fmt.Sprintf("%.4g", v) }
+func rate(v float64) string { return Digits(v, 4) }

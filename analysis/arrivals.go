@@ -24,7 +24,8 @@ const (
 // call: what a cap lets through is not what arrived. Gaps are multiplied by the rate asked (of a shard, by its part of that):
 // in that time, which runs on through all steps, a Poisson process has one rate of 1 (time rescaling; Brown et al. 2002), so
 // that the gap cut by a step's end goes on in the next step and long gaps are not lost. A closed loop has no arrivals of its
-// own and is not tested, nor are fewer than twenty calls.
+// own and is not tested, nor are fewer than twenty calls. Of a process whose rate changes by design, and of instants from a file, only
+// the variation of gaps is told: tests against a Poisson process of one rate say nothing of them.
 func Certify(log measurement.Log) measurement.Arrivals {
 	a := measurement.Arrivals{Process: process(log.Header.Config), Dispersion: []measurement.WindowTest{}}
 	lag := sorted(lags(pointers(log.Turns)))
@@ -37,6 +38,10 @@ func Certify(log measurement.Log) measurement.Arrivals {
 		return a
 	}
 	all := sorted(rescaled(steps))
+	if !oneRate(a.Process) {
+		a.CV = figure(variation(all))
+		return a
+	}
 	a.KS, a.AD, a.CV = kolmogorovSmirnov(all), andersonDarling(all), figure(variation(all))
 	for _, w := range []time.Duration{time.Second, 10 * time.Second, time.Minute} {
 		if t := countDispersion(steps, w); t != nil {
@@ -46,6 +51,18 @@ func Certify(log measurement.Log) measurement.Arrivals {
 	a.Lag1, a.WholeSeconds = lag1(steps), wholeSeconds(steps)
 	a.Certified = a.Process == poisson && len(objections(a)) == 0
 	return a
+}
+
+// oneRate reports whether a process has the rate asked all the time, at least in the window of a step.
+func oneRate(process string) bool {
+	kind, args, _ := strings.Cut(process, ":")
+	switch kind {
+	case poisson, "constant", "gamma":
+		return true
+	case "ramp":
+		return !strings.Contains(args, ":") // it only rises to its rate, in the warm-up
+	}
+	return false
 }
 
 // sentStep is the calls of one step: when they were sent, counted from its start, and until when it was watched.
@@ -59,6 +76,7 @@ type sentStep struct {
 // sentCalls are the steps of a log as Certify takes them.
 func sentCalls(log measurement.Log) []sentStep {
 	turns := byStep(log.Turns)
+	first := log.Header.Config.FirstTurn()
 	shards := 1
 	if _, n, err := parseShard(log.Header.Shard); err == nil {
 		shards = n
@@ -71,12 +89,12 @@ func sentCalls(log measurement.Log) []sentStep {
 			end = math.MaxInt64
 		}
 		for _, t := range turns[s.Step] {
-			if t.Turn == 1 && (t.Held >= 0 || t.Outcome == measurement.Shed) && t.Due < end {
+			if t.Turn == first && (t.Held >= 0 || t.Outcome == measurement.Shed) && t.Due < end {
 				end, c.cut = t.Due, true
 			}
 		}
 		for _, t := range turns[s.Step] {
-			if t.Turn == 1 && t.Held < 0 && t.Sent >= s.Start && t.Sent <= end {
+			if t.Turn == first && t.Held < 0 && t.Sent >= s.Start && t.Sent <= end {
 				c.at = append(c.at, t.Sent-s.Start)
 			}
 		}
@@ -175,23 +193,26 @@ func notCertified(a measurement.Arrivals) string {
 }
 
 // certificate is what is known of the arrivals in one sentence; "" when nothing is, as in results of an older version.
-func certificate(a measurement.Arrivals) string {
+func certificate(u unit, a measurement.Arrivals) string {
+	calls := u.calls()
 	var head string
 	switch {
 	case a.Process == "":
 		return ""
 	case a.Process == closed:
-		head = "closed loop. The next call starts when one ends, so a server that slows down slows its own load and queueing stays hidden"
+		head = "closed loop. The next " + strings.TrimSuffix(calls, "s") + " starts when one ends, so a server that slows down slows its own load and queueing stays hidden"
 	case a.Calls < fewArrivals:
-		head = "too few calls to certify"
+		head = "too few " + calls + " to certify"
 	case a.Certified:
 		head = "certified Poisson"
 	case a.Process == poisson:
 		head = "not Poisson"
+	case !oneRate(a.Process):
+		head = a.Process + ", as asked. Its rate is not one all the time, so it is not tested against Poisson"
 	default:
 		head = a.Process + ", as asked; tested against Poisson"
 	}
-	parts := []string{fmt.Sprintf("%d calls", a.Calls)}
+	parts := []string{fmt.Sprintf("%d %s", a.Calls, calls)}
 	if a.KS != nil {
 		parts = append(parts, "KS p "+probability(a.KS.P))
 	}

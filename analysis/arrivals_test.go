@@ -179,8 +179,8 @@ func TestNotPoissonIsCaught(t *testing.T) {
 		if res.Arrivals.Certified || !strings.HasPrefix(warning, "The load that was sent is not Poisson: ") || !strings.Contains(warning, c.says) {
 			t.Errorf("%s: certified %v, warning %q, want one with %q", c.why, res.Arrivals.Certified, warning, c.says)
 		}
-		if !slices.Contains(res.Warnings, warning) || !strings.HasPrefix(certificate(res.Arrivals), "not Poisson (") {
-			t.Errorf("%s: warnings %q, summary %q", c.why, res.Warnings, certificate(res.Arrivals))
+		if !slices.Contains(res.Warnings, warning) || !strings.HasPrefix(certificate(perSecond, res.Arrivals), "not Poisson (") {
+			t.Errorf("%s: warnings %q, summary %q", c.why, res.Warnings, certificate(perSecond, res.Arrivals))
 		}
 	}
 }
@@ -234,14 +234,14 @@ func TestWhatIsCertified(t *testing.T) {
 		log := poissonLog()
 		c.edit(&log)
 		a := Certify(log)
-		if a.Process != c.process || c.calls >= 0 && a.Calls != c.calls || (a.KS != nil) != c.tested || a.Certified != c.certified || !strings.Contains(certificate(a), c.says) {
-			t.Errorf("%s: process %s, %d calls, KS made %v, certified %v, %q; want %s, %d, %v, %v, %q", c.why, a.Process, a.Calls, a.KS != nil, a.Certified, certificate(a), c.process, c.calls, c.tested, c.certified, c.says)
+		if a.Process != c.process || c.calls >= 0 && a.Calls != c.calls || (a.KS != nil) != c.tested || a.Certified != c.certified || !strings.Contains(certificate(perSecond, a), c.says) {
+			t.Errorf("%s: process %s, %d calls, KS made %v, certified %v, %q; want %s, %d, %v, %v, %q", c.why, a.Process, a.Calls, a.KS != nil, a.Certified, certificate(perSecond, a), c.process, c.calls, c.tested, c.certified, c.says)
 		}
 		if w := notCertified(a); w != "" {
 			t.Errorf("%s: an alarm: %q", c.why, w)
 		}
 	}
-	if s := certificate(measurement.Arrivals{}); s != "" {
+	if s := certificate(perSecond, measurement.Arrivals{}); s != "" {
 		t.Errorf("results without a certificate: %q", s)
 	}
 }
@@ -259,7 +259,7 @@ func TestCertificateInWords(t *testing.T) {
 	a := measurement.Arrivals{Process: "poisson", Calls: 312, Certified: true, KS: test(.05, .42), AD: test(.6, .0049), CV: figure(1.018), Lag1: test(.01, .8), WholeSeconds: test(0, 1),
 		Dispersion: []measurement.WindowTest{{WindowS: 1, Test: *test(.981, .8)}, {WindowS: 10, Test: *test(1.2, .8)}}, LagP50: figure(.1), LagP99: figure(1.2), LagMax: figure(123.4)}
 	want := "certified Poisson (312 calls, KS p .42, AD p .005, CV 1.02, dispersion .981/1.2 in windows of 1/10 s, schedule lag P50 .1, P99 1.2, max 123 ms)."
-	if got := certificate(a); got != want {
+	if got := certificate(perSecond, a); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	a.Certified, a.KS, a.Lag1 = false, test(.3, 1e-9), test(.5, 0)

@@ -24,7 +24,7 @@ const (
 // the first turn of each took when little else ran. Prefills of prefixes that were lost again are left out when the hit
 // rate fell, for then eviction caused them.
 func prefillCompute(u unit, log measurement.Log, s measurement.StepResult, below []measurement.StepResult, late []*measurement.Turn, lost bool) finding {
-	if u != perSecond || len(late) == 0 {
+	if u.closed() || len(late) == 0 {
 		return finding{}
 	}
 	i := slices.IndexFunc(log.Steps, func(l measurement.Step) bool { return l.Step == s.Step })
@@ -47,7 +47,7 @@ func prefillCompute(u unit, log measurement.Log, s measurement.StepResult, below
 	if s.Engine != nil {
 		told = value(s.Engine.PrefillBusy) * share
 	}
-	came := fmt.Sprintf("%.3g calls/s came, and the first turn of each took %s at %s", value(s.ArrivedRate), ms(cold), where)
+	came := fmt.Sprintf("%s calls/s came, and the first turn of each took %s at %s", sig(value(s.ArrivedRate)), ms(cold), where)
 	switch {
 	case told >= prefillHeavy:
 		f.sure = told >= prefillSure
@@ -250,7 +250,7 @@ func slowDecode(u unit, s measurement.StepResult, below []measurement.StepResult
 		return value(r.LiveTurnsMean)
 	}
 	if was, is := batch(b), batch(s); is > was {
-		says += fmt.Sprintf(", as the turns in flight grew from %.3g to %.3g", was, is)
+		says += fmt.Sprintf(", as the turns in flight grew from %s to %s", sig(was), sig(is))
 	}
 	f := finding{name: MechanismDecode}
 	if s.Engine != nil && value(s.Engine.DecodeBusy) >= prefillSure {

@@ -29,6 +29,14 @@ func Chart(w io.Writer, r measurement.Results) error { return pictured(r).png(w)
 // ChartSVG draws what Chart draws, as an SVG.
 func ChartSVG(w io.Writer, r measurement.Results) error { return pictured(r).svg(w) }
 
+// how names the way in which a knee's estimate was found.
+func how(k measurement.Knee) string {
+	if k.Logistic != nil && k.Estimate != nil && value(k.Logistic.Estimate) == *k.Estimate {
+		return "estimated"
+	}
+	return "interpolated"
+}
+
 func pictured(r measurement.Results) picture {
 	u := unitOf(r.Config)
 	steps := byRate(r.Steps)
@@ -45,7 +53,7 @@ func pictured(r measurement.Results) picture {
 		}
 		label := k.name + " " + u.of(*k.knee.Rate)
 		if k.knee.Estimate != nil {
-			label += fmt.Sprintf(" (interpolated %.3g)", *k.knee.Estimate)
+			label += fmt.Sprintf(" (%s %s)", how(k.knee), sig(*k.knee.Estimate))
 		}
 		marks = append(marks, mark{*k.knee.Rate, k.color, label})
 	}
@@ -86,17 +94,17 @@ func notes(r measurement.Results, d decision) []string {
 	}
 	for _, s := range byRate(r.Steps) {
 		if s.Verdict == measurement.Undecided && !incomplete(s) {
-			undecided = append(undecided, withReason(u.of(s.Rate), s))
+			undecided = append(undecided, withReason(u, s))
 		}
 		if slices.Contains(s.Flags, measurement.FlagOffRate) && s.ArrivedRate != nil {
-			off = append(off, fmt.Sprintf("%.3g for %s", *s.ArrivedRate, rate(s.Rate)))
+			off = append(off, came(s))
 		}
 	}
 	if len(undecided) > 0 {
 		out = append(out, fmt.Sprintf("Undecided: %s.", strings.Join(undecided, ", ")))
 	}
 	if len(off) > 0 {
-		out = append(out, fmt.Sprintf("λ that came, where it is off by more than a tenth: %s calls/s.", strings.Join(off, ", ")))
+		out = append(out, fmt.Sprintf("λ that came, where it is off by more than a tenth: %s %s.", strings.Join(off, ", "), u.perSecond()))
 	}
 	if len(out) == 0 {
 		return nil
@@ -131,7 +139,7 @@ func decider(r measurement.Results) decision {
 		case len(missed) > 0:
 			return decision{&missed[0], ", which decides", fmt.Sprintf("The first step to fail, %s, fails by %s.", u.of(s.Rate), objectiveName(missed[0]))}
 		case s.ErrorRate != nil && *s.ErrorRate >= maxErrorRate:
-			return decision{note: fmt.Sprintf("The first step to fail, %s, fails by its errors: %.2g %% of turns.", u.of(s.Rate), 100**s.ErrorRate)}
+			return decision{note: fmt.Sprintf("The first step to fail, %s, fails by its errors: %s of turns.", u.of(s.Rate), percentage(*s.ErrorRate))}
 		}
 		return decision{}
 	}
@@ -180,7 +188,7 @@ func overlaid(rs []measurement.Results) (picture, error) {
 	}
 	u, ok := commonUnit(rs)
 	if !ok {
-		return picture{}, fmt.Errorf("draw chart: open-loop runs count calls/s and closed-loop ones calls at once: they do not share an axis")
+		return picture{}, fmt.Errorf("draw chart: the loads of these runs count different things (calls or requests, a second or at once): they do not share an axis")
 	}
 	rows := len(rs)
 	if rows > maxNames {
@@ -376,7 +384,7 @@ func inSeconds(p *plot.Plot) bool { return p.Y.Max > 10_000 }
 // onAxis writes milliseconds in the unit of a panel's axis.
 func onAxis(p *plot.Plot, v float64) string {
 	if inSeconds(p) {
-		return fmt.Sprintf("%.3g s", v/1000)
+		return sig(v/1000) + " s"
 	}
 	return ms(v)
 }

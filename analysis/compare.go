@@ -31,9 +31,10 @@ type ComparedRun struct {
 	OfFirst   Ratio            `json:"of_first"`
 	GPUs      *float64         `json:"gpus,omitempty"`
 	Price     *float64         `json:"price_dollars_per_hour,omitempty"`
-	PerGPU    *Share           `json:"per_gpu,omitempty"`             // calls/s (or calls at once) a GPU
-	PerDollar *Share           `json:"per_dollar_per_hour,omitempty"` // calls/s (or calls at once) for a dollar an hour
-	Binds     string           `json:"binds"`                         // the name of what binds; "" when that cannot be told
+	PerGPU    *Share           `json:"per_gpu,omitempty"`                     // calls/s (or calls at once) a GPU
+	PerDollar *Share           `json:"per_dollar_per_hour,omitempty"`         // calls/s (or calls at once) for a dollar an hour
+	BreakEven *Share           `json:"break_even_dollars_per_hour,omitempty"` // the price at which it carries as much for a dollar as the first run does
+	Binds     string           `json:"binds"`                                 // the name of what binds; "" when that cannot be told
 }
 
 // Share is a knee by what it costs.
@@ -68,15 +69,18 @@ func (c Costs) check(rs []measurement.Results) error {
 		labels = append(labels, r.Label)
 	}
 	for _, m := range []struct {
-		name string
-		of   map[string]float64
-	}{{"price", c.Price}, {"number of GPUs", c.GPUs}} {
+		name  string
+		of    map[string]float64
+		whole bool
+	}{{"price", c.Price, false}, {"number of GPUs", c.GPUs, true}} {
 		for _, label := range slices.Sorted(maps.Keys(m.of)) {
 			switch v := m.of[label]; {
 			case !slices.Contains(labels, label):
 				return fmt.Errorf("the %s of %q: no run has this label; there are %s", m.name, label, strings.Join(labels, ", "))
 			case !(v > 0) || math.IsInf(v, 0):
 				return fmt.Errorf("the %s of %q is %v, must be above 0", m.name, label, v)
+			case m.whole && v != math.Trunc(v):
+				return fmt.Errorf("the %s of %q is %v, must be a whole number", m.name, label, v)
 			}
 		}
 	}
@@ -105,6 +109,10 @@ func Compare(rs []measurement.Results, costs Costs) (Comparison, error) {
 		}
 		if v, ok := costs.Price[r.Label]; ok {
 			run.Price, run.PerDollar = &v, shareOf(r, v, run.OfFirst, first(costs.Price))
+		}
+		if p := first(costs.Price); i > 0 && !math.IsNaN(p) && run.OfFirst.Estimate != nil {
+			run.BreakEven = &Share{Estimate: figure(p * *run.OfFirst.Estimate), OfFirst: run.OfFirst,
+				CI95: [2]*float64{figure(p * value(run.OfFirst.CI95[0])), figure(p * value(run.OfFirst.CI95[1]))}}
 		}
 		c.Runs = append(c.Runs, run)
 	}
@@ -243,7 +251,7 @@ func (c Comparison) Summary(w io.Writer) {
 				p95 = "none at " + rate(steps[0].Rate)
 			}
 		}
-		row := []string{r.Label, kneeCell(k), plain(k.Estimate, "%.3g", 1), interval(k.CI95, func(v *float64) string { return plain(v, "%.3g", 1) }),
+		row := []string{r.Label, kneeCell(k), maybe(k.Estimate), interval(k.CI95, maybe),
 			times, kneeCell(r.Knees.Curvature), kneeCell(r.Knees.Saturation), p95, orDash(r.Mechanism.Name)}
 		if len(row) < len(rows[0]) {
 			row = slices.Insert(row, 1, string(unitOf(r.Config)))
@@ -262,9 +270,41 @@ func (c Comparison) Summary(w io.Writer) {
 		sentences(w, "Ratio", run.OfFirst.says(c.Runs[0].Label, run.Label))
 	}
 	c.costs(w)
+	for i := range c.Runs[1:] {
+		if s := c.breakEven(i + 1); s != "" {
+			sentences(w, "Break-even", s)
+		}
+	}
 	for _, s := range c.Warnings {
 		sentences(w, "Warning", s)
 	}
+}
+
+// breakEven says at which price a run carries as much for a dollar as the first does, and on which side of it its own price is; "" where
+// what the first costs was not told, or there is no ratio.
+func (c Comparison) breakEven(i int) string {
+	run, first := c.Runs[i], c.Runs[0]
+	if run.BreakEven == nil {
+		return ""
+	}
+	text := among(3, run.BreakEven.Estimate, run.BreakEven.CI95[0], run.BreakEven.CI95[1], run.Price)
+	s := fmt.Sprintf("a dollar carries as much on %s as on %s when %s costs $%s/h", run.Label, first.Label, run.Label, text(run.BreakEven.Estimate))
+	if run.BreakEven.CI95 != [2]*float64{} {
+		s += ", 95 % interval " + interval(run.BreakEven.CI95, text)
+	}
+	if a, b := first.Knee.Rate, run.Knee.Rate; first.Knee.Status == measurement.Found && run.Knee.Status == measurement.Found && a != nil && b != nil && *a > 0 {
+		s += fmt.Sprintf("; provisioned by the largest loads that pass, when it costs $%s/h", sig(*first.Price**b / *a))
+	}
+	switch lo, hi := run.BreakEven.CI95[0], run.BreakEven.CI95[1]; {
+	case run.Price == nil:
+	case lo != nil && *run.Price < *lo:
+		s += fmt.Sprintf(". At $%s/h it carries more for a dollar", text(run.Price))
+	case hi != nil && *run.Price > *hi:
+		s += fmt.Sprintf(". At $%s/h it carries less for a dollar", text(run.Price))
+	default:
+		s += fmt.Sprintf(". At $%s/h which of them carries more for a dollar cannot be told", text(run.Price))
+	}
+	return s + "."
 }
 
 // says is the ratio as a sentence.
@@ -272,7 +312,7 @@ func (r Ratio) says(first, other string) string {
 	if r.Estimate == nil {
 		return fmt.Sprintf("how %s compares with %s cannot be told: %s.", other, first, r.Note)
 	}
-	s := fmt.Sprintf("%s carries %.3g times what %s carries", other, *r.Estimate, first)
+	s := fmt.Sprintf("%s carries %s times what %s carries", other, sig(*r.Estimate), first)
 	lo, hi := value(r.CI95[0]), value(r.CI95[1])
 	switch {
 	case r.CI95 == [2]*float64{}:
@@ -289,7 +329,7 @@ func (r Ratio) says(first, other string) string {
 }
 
 func (r Ratio) interval() string {
-	return interval(r.CI95, func(v *float64) string { return plain(v, "%.3g", 1) })
+	return interval(r.CI95, maybe)
 }
 
 // costs writes what a GPU and a dollar carry, where something of it was told.
@@ -323,9 +363,9 @@ func (c Comparison) costs(w io.Writer) {
 				return "-"
 			}
 		}
-		add(head, unit, figures(func(s *Share) string { return plain(s.Estimate, "%.3g", 1) }))
+		add(head, unit, figures(func(s *Share) string { return maybe(s.Estimate) }))
 		add("95 % interval", unit, figures(func(s *Share) string {
-			return interval(s.CI95, func(v *float64) string { return plain(v, "%.3g", 1) })
+			return interval(s.CI95, maybe)
 		}))
 		add("of first's", "", figures(func(s *Share) string {
 			if s.OfFirst.Estimate == nil {
@@ -337,7 +377,7 @@ func (c Comparison) costs(w io.Writer) {
 			return fmt.Sprintf("%.2fx (%s)", *s.OfFirst.Estimate, s.OfFirst.interval())
 		}))
 	}
-	add("GPUs", "", func(run ComparedRun) string { return plain(run.GPUs, "%g", 1) })
+	add("GPUs", "", func(run ComparedRun) string { return maybePlain(run.GPUs) })
 	shares(func(run ComparedRun) *Share { return run.PerGPU }, "a GPU carries", unit)
 	if len(rows[0]) > 1 {
 		fmt.Fprintln(w)
@@ -346,7 +386,7 @@ func (c Comparison) costs(w io.Writer) {
 	for i := range rows {
 		rows[i] = rows[i][:1]
 	}
-	add("price", "$/h", func(run ComparedRun) string { return plain(run.Price, "%g", 1) })
+	add("price", "$/h", func(run ComparedRun) string { return maybePlain(run.Price) })
 	shares(func(run ComparedRun) *Share { return run.PerDollar }, "$1/h carries", unit)
 	if len(rows[0]) > 1 {
 		fmt.Fprintln(w)
@@ -361,7 +401,12 @@ func KneeBelow(r measurement.Results, least float64) string {
 	at, why := kneeAt(r)
 	switch {
 	case why == "" && at < least:
-		return fmt.Sprintf("the SLO knee of %s is %.3g %s, below %s", r.Label, at, u, rate(least))
+		compared := Apart(3, at, least)
+		how := ""
+		if k.Estimate != nil {
+			how = ", as estimated,"
+		}
+		return fmt.Sprintf("the SLO knee of %s%s is %s %s, below %s", r.Label, how, compared[0], u, compared[1])
 	case why == "" || k.Status == measurement.AboveRange && k.Rate != nil && *k.Rate >= least:
 		return ""
 	case k.Status == measurement.BelowRange && lowest(r) <= least:
@@ -384,7 +429,7 @@ func lowest(r measurement.Results) float64 {
 // they reach far enough, and any other counts as one that did, with the reason.
 func (c Comparison) Regressed(share float64, strict bool) (out []string) {
 	keep := 1 - share
-	percent := fmt.Sprintf("%.3g %%", 100*share)
+	percent := sig(100*share) + " %"
 	for i := 1; i < len(c.Runs); i++ {
 		run, first := c.Runs[i], c.Runs[0]
 		r := run.OfFirst
@@ -403,11 +448,14 @@ func (c Comparison) Regressed(share float64, strict bool) (out []string) {
 			}
 			out = append(out, fmt.Sprintf("whether %s fell by more than %s against %s cannot be told: %s", run.Label, percent, first.Label, r.Note))
 		case strict && *r.Estimate < keep:
-			out = append(out, fmt.Sprintf("%s carries %.3g times what %s carries, less than %.3g", run.Label, *r.Estimate, first.Label, keep))
+			text := Apart(3, *r.Estimate, keep)
+			out = append(out, fmt.Sprintf("%s carries %s times what %s carries, less than %s", run.Label, text[0], first.Label, text[1]))
 		case !strict && r.CI95[1] != nil && *r.CI95[1] < keep:
-			out = append(out, fmt.Sprintf("%s carries %.3g times what %s carries, 95 %% interval %s, less than %.3g", run.Label, *r.Estimate, first.Label, r.interval(), keep))
+			text := among(3, r.Estimate, r.CI95[0], r.CI95[1], &keep)
+			out = append(out, fmt.Sprintf("%s carries %s times what %s carries, 95 %% interval %s, less than %s", run.Label, text(r.Estimate), first.Label, interval(r.CI95, text), text(&keep)))
 		case !strict && r.CI95[1] == nil && *r.Estimate < keep:
-			out = append(out, fmt.Sprintf("%s carries %.3g times what %s carries, less than %.3g, and how sure that is cannot be told", run.Label, *r.Estimate, first.Label, keep))
+			text := Apart(3, *r.Estimate, keep)
+			out = append(out, fmt.Sprintf("%s carries %s times what %s carries, less than %s, and how sure that is cannot be told", run.Label, text[0], first.Label, text[1]))
 		}
 	}
 	return out
@@ -422,7 +470,7 @@ func windowRange(r measurement.Results) string {
 	if len(s) == 0 {
 		return "no time"
 	}
-	lo, hi := fmt.Sprintf("%.3g", slices.Min(s)), fmt.Sprintf("%.3g", slices.Max(s))
+	lo, hi := sig(slices.Min(s)), sig(slices.Max(s))
 	if lo == hi {
 		return lo + " s"
 	}
@@ -441,6 +489,13 @@ var (
 		{"user_tokens", func(c measurement.Config) any { return c.UserTokens }},
 		{"turns", func(c measurement.Config) any { return c.Turns }},
 		{"output_tokens", func(c measurement.Config) any { return c.OutputTokens }},
+		{"output_lengths", func(c measurement.Config) any { return c.OutputLengths }},
+		{"prompt_tokens", func(c measurement.Config) any { return c.PromptTokens }},
+		{"prompt_lengths", func(c measurement.Config) any { return c.PromptLengths }},
+		{"prefix_tokens", func(c measurement.Config) any { return c.PrefixTokens }},
+		{"prefixes", func(c measurement.Config) any { return c.Prefixes }},
+		{"prefix_zipf", func(c measurement.Config) any { return c.PrefixZipf }},
+		{"trace", func(c measurement.Config) any { return c.Trace }},
 		{"ignore_eos", func(c measurement.Config) any { return c.IgnoreEOS }},
 		{"gap_min_s", func(c measurement.Config) any { return c.GapMinSeconds }},
 		{"gap_max_s", func(c measurement.Config) any { return c.GapMaxSeconds }},
@@ -455,10 +510,14 @@ var (
 	}
 )
 
-// differences names those of the settings in which two runs differ; "" when they are alike.
+// differences names those of the settings in which two runs differ; "" when they are alike. A setting that one of them does not
+// tell is no difference.
 func differences(a, b measurement.Results, of []setting) string {
 	var out []string
 	for _, f := range of {
+		if !a.Config.Told(f.name) || !b.Config.Told(f.name) {
+			continue
+		}
 		if va, vb := f.of(a.Config), f.of(b.Config); va != vb {
 			out = append(out, fmt.Sprintf("%s is %v against %v", f.name, va, vb))
 		}

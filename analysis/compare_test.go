@@ -113,10 +113,20 @@ func TestCompareCosts(t *testing.T) {
 			t.Errorf("no %q in:\n%s", want, out.String())
 		}
 	}
-	for _, bad := range []Costs{{Price: map[string]float64{"X": 1}}, {GPUs: map[string]float64{"A": 0}}, {Price: map[string]float64{"A": math.Inf(1)}}} {
+	for _, bad := range []Costs{{Price: map[string]float64{"X": 1}}, {GPUs: map[string]float64{"A": 0}}, {GPUs: map[string]float64{"A": 1.5}}, {Price: map[string]float64{"A": math.Inf(1)}}} {
 		if _, err := Compare(rs, bad); err == nil {
 			t.Errorf("%v is taken", bad)
 		}
+	}
+	// B carries three times as much, so that a dollar does when it costs three times .8, and it costs 4.
+	if e := c.Runs[1].BreakEven; e == nil || math.Abs(*e.Estimate-2.4) > 1e-9 || !(*e.CI95[0] < 2.4 && *e.CI95[1] > 2.4) {
+		t.Errorf("break-even %+v, want 2.4 within an interval", e)
+	}
+	if want := "Break-even: a dollar carries as much on B as on A when B costs $2.4/h, 95 % interval 1.8"; !strings.Contains(out.String(), want) || !strings.Contains(out.String(), "At $4/h it carries less for a dollar.") {
+		t.Errorf("no %q in:\n%s", want, out.String())
+	}
+	if c.Runs[0].BreakEven != nil || c.Runs[2].BreakEven != nil {
+		t.Error("a break-even of the first run, or of one without a ratio")
 	}
 	text, err := json.Marshal(c)
 	if err != nil || strings.Contains(string(text), "NaN") || !strings.Contains(string(text), `"schema":"kneefinder/comparison/v1"`) || !strings.Contains(string(text), `"of_first":{"estimate":3,`) {
@@ -160,7 +170,8 @@ func TestGates(t *testing.T) {
 	}{
 		{"higher", kneeRun("a", 1, nan, nan), ""},
 		{"just so", kneeRun("a", .75, nan, nan), ""},
-		{"lower", kneeRun("a", .5, .4, 2), "the SLO knee of a is 0.5 calls/s, below 0.75"},
+		{"lower", kneeRun("a", .5, .4, 2), "the SLO knee of a, as estimated, is 0.5 calls/s, below 0.75"},
+		{"lower by less than three digits show", kneeRun("a", .7499, .4, 2), "the SLO knee of a, as estimated, is 0.7499 calls/s, below 0.75"},
 		{"above loads that reach", without("a", measurement.AboveRange, .75), ""},
 		{"above loads that do not", without("a", measurement.AboveRange, .6), "whether it is below 0.75 cannot be told"},
 		{"below all loads, of which the lowest is lower", without("a", measurement.BelowRange, nan), "lies below the loads tried, so below 0.75"},

@@ -1,8 +1,6 @@
 package analysis
 
 import (
-	"math"
-
 	"gonum.org/v1/gonum/mathext"
 
 	"kneefinder/measurement"
@@ -15,13 +13,14 @@ const (
 
 // decide says how sure a step's TTFT objective is: how many of its turns were late, how many independent turns they are worth
 // (see quantileInterval), the probability that in the long run no more are late than the objective allows, and what a test at
-// 95 % says; when that is undecided, about how many more calls like these would decide it. waits are the turns' TTFTs in
+// 95 % says; when that is undecided, about how many more calls like these would decide it. A step that was ended early is decided by
+// the test that ended it. waits are the turns' TTFTs in
 // milliseconds in the order they were sent, +Inf for those without a token. Of several objectives the least likely counts.
-func decide(r *measurement.StepResult, slo []measurement.Objective, waits []float64, turnsPerCall float64) {
+func decide(r *measurement.StepResult, c measurement.Config, waits []float64, early bool) {
 	if len(waits) == 0 {
 		return
 	}
-	for _, o := range slo {
+	for _, o := range c.SLO {
 		if o.Metric != "ttft" {
 			continue
 		}
@@ -41,13 +40,11 @@ func decide(r *measurement.StepResult, slo []measurement.Objective, waits []floa
 		count := int(late)
 		r.NEff, r.LateTurns, r.PassProbability, r.MoreCalls = &neff, &count, &p, nil
 		r.Decided = tested(x, neff, allowed)
-		if r.Decided == measurement.Undecided {
-			if more, ok := moreTurns(x, neff, allowed); ok {
-				if calls := math.Ceil(more * v / turnsPerCall); calls <= mostCalls {
-					whole := int(calls)
-					r.MoreCalls = &whole
-				}
-			}
+		switch {
+		case early: // the sequential test decided it
+			r.Decided = measurement.Fail
+		case r.Decided == measurement.Undecided:
+			r.MoreCalls = moreCalls(x, neff, allowed, v, c)
 		}
 	}
 }

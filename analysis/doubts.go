@@ -45,13 +45,17 @@ func doubts(log measurement.Log, r measurement.Results) []string {
 
 // longOutput says that the server does not heed max_tokens.
 func longOutput(log measurement.Log) string {
+	c := log.Header.Config
+	if c.OutputLengths != "" || c.Trace != "" { // each turn was asked for another number of tokens, which a log does not hold
+		return ""
+	}
 	long, known := 0, 0
 	for _, t := range log.Turns {
 		if t.Outcome != measurement.OK || t.CompletionTokens < 0 {
 			continue
 		}
 		known++
-		if most := log.Header.Config.OutputTokens; t.Turn > 1 && t.CompletionTokens > most || t.Turn == 1 && t.CompletionTokens > 1 {
+		if most := c.OutputTokens; t.Turn > 1 && t.CompletionTokens > most || t.Turn == 1 && t.CompletionTokens > 1 {
 			long++
 		}
 	}
@@ -111,7 +115,7 @@ func cutShort(r measurement.Results) string {
 
 // asked names a load as the λ that it is, if it is one.
 func asked(u unit, load float64) string {
-	if u == perSecond {
+	if !u.closed() {
 		return "λ " + u.of(load)
 	}
 	return u.of(load)
@@ -161,14 +165,22 @@ func rateThatCame(r measurement.Results) string {
 	var off []string
 	for _, s := range byRate(r.Steps) {
 		if slices.Contains(s.Flags, measurement.FlagOffRate) && s.ArrivedRate != nil {
-			off = append(off, fmt.Sprintf("%.3g for %s", *s.ArrivedRate, rate(s.Rate)))
+			off = append(off, came(s))
 		}
 	}
 	if len(off) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("The λ that came differs from the λ asked by more than a tenth: %s calls/s. Few arrivals make it so: measure longer (--min-turns) for a λ nearer to the one asked. The x of the knees is the λ asked.",
-		strings.Join(off, ", "))
+	return fmt.Sprintf("The λ that came differs from the λ asked by more than a tenth: %s %s. Few arrivals make it so: measure longer (--min-turns) for a λ nearer to the one asked. The x of the knees is the λ asked.",
+		strings.Join(off, ", "), unitOf(r.Config).perSecond())
+}
+
+// came is the λ that came and the one asked.
+func came(s measurement.StepResult) string {
+	if came := Apart(3, *s.ArrivedRate, s.Rate)[0]; came != rate(s.Rate) {
+		return came + " for " + rate(s.Rate)
+	}
+	return strings.Join(Apart(4, *s.ArrivedRate, s.Rate), " for ")
 }
 
 func bufferedStream(r measurement.Results) string {

@@ -72,6 +72,7 @@ func engineOf(step measurement.Step, turns []measurement.Turn, samples []measure
 	r.TTFTMean, r.TTFTRequests = figure(millisIn*ttft.by[0]/ttft.by[1]), figure(ttft.by[1])
 	r.TTFTClientMinus = clientMinus(step, turns, ttft)
 
+	w.simulated(&r)
 	r.GPUs, r.GPUUtil, r.GPUTensor = mean(w.gauge(measurement.SampleGPUs)), mean(w.gauge(measurement.SampleGPUUtil)), mean(w.gauge(measurement.SampleGPUTensor))
 	r.GPUDRAM, r.GPUMemory = mean(w.gauge(measurement.SampleGPUDRAM)), mean(w.gauge(measurement.SampleGPUMemory))
 	r.GPUClock, r.GPUTempMost = mean(w.gauge(measurement.SampleGPUClock)), most(w.gauge(measurement.SampleGPUTemp))
@@ -305,7 +306,7 @@ func engineSigns(u unit, s measurement.StepResult, below []measurement.StepResul
 // round writes a number to three digits, and a large one as a whole number.
 func round(v float64) string {
 	if v < 1000 {
-		return fmt.Sprintf("%.3g", v)
+		return sig(v)
 	}
 	digits := math.Pow10(int(math.Log10(v)) - 2)
 	return grouped(fmt.Sprintf("%.0f", math.Round(v/digits)*digits))

@@ -211,14 +211,26 @@ func TestEngineTable(t *testing.T) {
 	var b bytes.Buffer
 	engineTable(&b, perSecond, Analyze(log).Steps)
 	want := `What the server said of itself, over the same windows and of all its requests:
-  λ asked  running  queued        KV used    free   evicted
-  calls/s     mean    mean  most        %  tokens  tokens/s
-        1      1.5     0.0     0     50.0     20K         1
-        2     12.0     3.0     3     90.0     100      2040
+  λ asked  running  queued        KV used  KV free   evicted
+  calls/s     mean    mean  most        %        %  tokens/s
+        1      1.5     0.0     0     50.0     50.0         1
+        2     12.0     3.0     3     90.0      0.2      2040
 
 `
 	if d := cmp.Diff(want, b.String()); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
+	}
+	b.Reset()
+	unknown := Analyze(log).Steps // of the pool only parts are told: they have no share
+	for i := range unknown {
+		unknown[i].Engine.KVPool = nil
+	}
+	unknown[0].Engine.KVFree = figure(2.32e6)
+	engineTable(&b, perSecond, unknown)
+	for _, want := range []string{"  tokens  tokens/s\n", " 2.32M "} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s", want, b.String())
+		}
 	}
 	b.Reset()
 	engineTable(&b, perSecond, Analyze(twoSteps(t, func(int, *measurement.Turn) {}, 20*time.Millisecond)).Steps)
@@ -261,7 +273,8 @@ func TestEngineColumns(t *testing.T) {
 	if first < 0 || rows[0][first-1] != "flags" {
 		t.Fatalf("columns %v: the engine's do not follow the flags", rows[0])
 	}
-	if got := strings.Join(rows[1][first:], ""); got != "" {
+	behind := slices.Index(rows[0], "ttft_mean_ms") // the engine's end here
+	if got := strings.Join(rows[1][first:behind], ""); got != "" {
 		t.Errorf("a step without samples has %q", got)
 	}
 	if at := slices.Index(rows[0], "engine_evicted_tok_s"); rows[2][first] != "2" || rows[2][at] != "7" || rows[2][first+1] != "" {

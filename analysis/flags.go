@@ -51,9 +51,9 @@ func flags(c measurement.Config, s measurement.Step, w window, r measurement.Ste
 		{measurement.FlagIncomplete, !complete},
 		{measurement.FlagErrors, r.ErrorRate != nil && *r.ErrorRate >= maxErrorRate},
 		{measurement.FlagBuffered, buffered(w.measured)},
-		{measurement.FlagColdCache, cold(w.measured, r)},
+		{measurement.FlagColdCache, !c.Lone() && cold(w.measured, r)},
 		{measurement.FlagEarlyFail, s.EarlyFail},
-		{measurement.FlagOffRate, complete && !s.EarlyFail && unitOf(c) == perSecond && offRate(r)},
+		{measurement.FlagOffRate, complete && !s.EarlyFail && !unitOf(c).closed() && offRate(r)},
 	} {
 		if f.set {
 			out = append(out, f.name)
@@ -68,13 +68,13 @@ func offRate(r measurement.StepResult) bool {
 }
 
 // reason says in a few words what keeps a step from a verdict; "" when nothing is known.
-func reason(s measurement.StepResult) string {
+func reason(u unit, s measurement.StepResult) string {
 	for _, f := range []string{measurement.FlagIncomplete, measurement.FlagClientLimited, measurement.FlagCapBound, measurement.FlagUnstable, measurement.FlagContaminated} {
 		if slices.Contains(s.Flags, f) {
 			if f == measurement.FlagIncomplete {
 				return "the step was cut"
 			}
-			return measurement.FlagMeaning(f)
+			return measurement.FlagMeaningOf(f, u.loadOf())
 		}
 	}
 	if s.MeasuredTurns == 0 {

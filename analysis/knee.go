@@ -15,6 +15,7 @@ const (
 	saturated   = .95 // turns completed per turn arrived, under which a step is saturated
 	minPoints   = 5   // points that a curvature knee needs
 	minTrimmed  = 4   // points that trimming leaves at least
+	fewBetween  = 2   // loads chosen between others, from which a run was a search
 	flatCurve   = 1.2 // a curve that rises by less than this factor has no bend to speak of
 	sensitivity = 1.  // Kneedle's S: the knee stands out by more than this many mean spacings of the points
 )
@@ -22,14 +23,17 @@ const (
 // SLOKnee is the load to provision against: the largest passing λ below the first failing one. Steps without a verdict are
 // judged here by their figures. At one λ a failing step outweighs a passing one; undecided steps count for neither side.
 //
-// The estimate lies between that rate and the first failing one, where the curve crosses the limit: isotonic regression of each objective's quantile over λ, weighted by
+// The estimate is where a logistic curve through the shares of late turns of all steps reaches the share that the objective allows
+// (see fitLogistic), held between that rate and the next load above the first failing one. It uses all steps and not only the two
+// around the limit, and on queues whose knee is known it is nearer to it than interpolation on every one (docs/coverage.md). Where another
+// objective or the errors set the knee, or the steps tell no late turns, it is interpolated between that rate and the first failing one, where the curve crosses the
+// limit: isotonic regression of each objective's quantile over λ, weighted by
 // turns, interpolated linearly in λ and log y; of several objectives, and of the error rate reaching 2 %, the first. A
 // censored quantile counts as +Inf; a crossing between a number and +Inf has no place of its own, and the note says between
 // which rates it lies.
 //
-// Beside it stands what a logistic curve through the shares of late turns says, which uses all steps and not only the two around
-// the limit (see fitLogistic). The interval, given when a quantile of TTFT set the estimate, is that curve's, widened to hold both
-// estimates: where they differ, the form of the curve is in doubt. Where there is no such curve, and for an end that lies more than a step of the grid outside the loads tried, it is where the isotonic curves
+// The interval, given when a quantile of TTFT set the estimate, is that of the logistic curve, widened to hold the interpolated
+// crossing too: where they differ, the form of the curve is in doubt. Where there is no such curve, and for an end that lies more than a step of the grid outside the loads tried, it is where the isotonic curves
 // of a P95's own 95 % interval cross the same limit; where the upper bound goes from a number to unknown, its lower end is the last λ that still
 // keeps the limit, and an end that no step bounds is absent. No estimate is extrapolated.
 func SLOKnee(steps []measurement.StepResult, slo []measurement.Objective) measurement.Knee {
@@ -59,7 +63,7 @@ func sloKnee(u unit, steps []measurement.StepResult, slo []measurement.Objective
 			}
 		default:
 			if math.IsNaN(firstFail) {
-				undecided = append(undecided, withReason(u.of(s.Rate), s))
+				undecided = append(undecided, withReason(u, s))
 			}
 		}
 	}
@@ -83,9 +87,9 @@ func sloKnee(u unit, steps []measurement.StepResult, slo []measurement.Objective
 	if len(undecided) > 0 {
 		notes = append(notes, fmt.Sprintf("Undecided, and passed over: %s.", strings.Join(undecided, ", ")))
 	}
-	for _, s := range steps {
-		if (s.Rate == lastPass || s.Rate == firstFail) && slices.Contains(s.Flags, measurement.FlagOffRate) {
-			notes = append(notes, fmt.Sprintf("The λ that came at %s was %.3g.", rate(s.Rate), value(s.ArrivedRate)))
+	for i, s := range steps {
+		if stands, _ := StandsFor(steps, s.Rate); i == stands && (s.Rate == lastPass || s.Rate == firstFail) && slices.Contains(s.Flags, measurement.FlagOffRate) {
+			notes = append(notes, fmt.Sprintf("The λ that came at %s was %s.", rate(s.Rate), sig(value(s.ArrivedRate))))
 		}
 	}
 	if k.Status == measurement.Found {
@@ -120,10 +124,10 @@ func estimate(u unit, k *measurement.Knee, firstFail float64, steps []measuremen
 	}
 	errors := newCurve(decided, func(s *measurement.StepResult) float64 { return value(s.ErrorRate) })
 	take(errors.rising(), math.Nextafter(maxErrorRate, 0), linear, "The error rate", len(slo))
-	fitted, hasFit := measurement.Fit{}, false
+	fitted, hasFit, knee := measurement.Fit{}, false, 0.
 	if o, ok := onlyTTFT(slo); ok {
-		if l, ok := fitLogistic(decided, o, *k.Rate, firstFail); ok {
-			fitted, hasFit = l.fit(*k.Rate, firstFail), true
+		if l, why := fitLogistic(decided, o, *k.Rate, firstFail); why == "" {
+			fitted, hasFit, knee = l.fit(*k.Rate, firstFail), true, l.knee
 			k.Logistic = &fitted
 		}
 	}
@@ -131,8 +135,12 @@ func estimate(u unit, k *measurement.Knee, firstFail float64, steps []measuremen
 		return notes
 	}
 	if whole := best; whole > firstFail {
+		crossed := Apart(4, rounded(whole), firstFail)
+		if rounded(whole) <= firstFail {
+			crossed = Apart(4, whole, firstFail)
+		}
 		best = firstFail
-		notes = append(notes, fmt.Sprintf("Read over all steps the curve crosses the limit at %s only, for steps above %s do better than it; the estimate is held at the first load that fails.", u.of(rounded(whole)), rate(firstFail)))
+		notes = append(notes, fmt.Sprintf("Read over all steps the curve crosses the limit at %s %s only, for steps above %s do better than it; interpolation is held at the first load that fails.", crossed[0], u, crossed[1]))
 	}
 	best = max(best, *k.Rate)
 	k.Estimate = &best
@@ -143,6 +151,19 @@ func estimate(u unit, k *measurement.Knee, firstFail float64, steps []measuremen
 		notes = append(notes, fmt.Sprintf("The estimate is where %s crosses its limit.", objectiveName(slo[by])))
 	}
 	if by < len(slo) && slo[by].Metric == "ttft" {
+		if hasFit {
+			f := *fitted.Estimate
+			k.Estimate = &f
+			held := ""
+			switch at := math.Exp(knee); {
+			case at < f*(1-1e-9):
+				held = fmt.Sprintf(" (%s, and the estimate is held at the largest load that passes)", Apart(3, at, f)[0])
+			case at > f*(1+1e-9):
+				held = fmt.Sprintf(" (%s, and the estimate is held at the load above the first that fails)", Apart(3, at, f)[0])
+			}
+			notes = append(notes, fmt.Sprintf("The estimate is where a logistic curve through the late turns of all loads reaches the %s that may be late%s; interpolated between the loads beside it alone it is %s.",
+				percentage(1-slo[by].Quantile), held, Apart(3, best, f)[0]))
+		}
 		if slo[by].Quantile == .95 {
 			k.CI95 = crossingInterval(decided, slo[by].LimitMS)
 		}
@@ -276,7 +297,10 @@ func objectiveName(o measurement.Objective) string {
 // reasons lists the figures that an SLO verdict at this rate rests on.
 func reasons(steps []measurement.StepResult, slo []measurement.Objective, at float64) string {
 	v := verdictAt(steps, at)
-	i := slices.IndexFunc(steps, func(s measurement.StepResult) bool { return s.Rate == at && s.Verdict == v })
+	i, of := StandsFor(steps, at)
+	if i < 0 {
+		i = slices.IndexFunc(steps, func(s measurement.StepResult) bool { return s.Rate == at && s.Verdict == v })
+	}
 	s := &steps[i]
 	var out []string
 	for _, o := range slo {
@@ -284,11 +308,12 @@ func reasons(steps []measurement.StepResult, slo []measurement.Objective, at flo
 		case math.IsInf(y, 1):
 			out = append(out, objectiveName(o)+" is censored (too many turns got no token)")
 		case !math.IsNaN(y):
-			out = append(out, fmt.Sprintf("%s is %s (limit %s%s)", objectiveName(o), ms(y), ms(o.LimitMS), straddles(s, o, y)))
+			is, limit := msApart(y, o.LimitMS)
+			out = append(out, fmt.Sprintf("%s is %s (limit %s%s%s)", objectiveName(o), is, limit, straddles(s, o, y), elsewhere(steps, i, of, o)))
 		}
 	}
 	if s.ErrorRate != nil && *s.ErrorRate > 0 {
-		out = append(out, fmt.Sprintf("%.2g %% of turns fail", 100**s.ErrorRate))
+		out = append(out, percentage(*s.ErrorRate)+" of turns fail")
 	}
 	if len(out) == 0 {
 		return "no figure is at hand"
@@ -296,11 +321,45 @@ func reasons(steps []measurement.StepResult, slo []measurement.Objective, at flo
 	return strings.Join(out, ", ")
 }
 
-func withReason(load string, s measurement.StepResult) string {
-	if r := reason(s); r != "" {
-		return fmt.Sprintf("%s (%s)", load, r)
+func withReason(u unit, s measurement.StepResult) string {
+	if r := reason(u, s); r != "" {
+		return fmt.Sprintf("%s (%s)", u.of(s.Rate), r)
 	}
-	return load
+	return u.of(s.Rate)
+}
+
+// elsewhere says what the other steps of a load measured for an objective; "" where there are none.
+func elsewhere(steps []measurement.StepResult, stands, of int, o measurement.Objective) string {
+	var out []string
+	for i := range steps {
+		if i == stands || steps[i].Rate != steps[stands].Rate || incomplete(steps[i]) {
+			continue
+		}
+		switch y := figureOf(&steps[i], o); {
+		case math.IsInf(y, 1):
+			out = append(out, "censored")
+		case !math.IsNaN(y):
+			is, _ := msApart(y, o.LimitMS)
+			out = append(out, is)
+		}
+	}
+	if len(out) == 0 {
+		return ""
+	}
+	which := "the other step"
+	if of > 2 {
+		which = "the other steps"
+	}
+	return fmt.Sprintf("; in %s of this load %s", which, strings.Join(out, ", "))
+}
+
+// msApart writes a time and its limit so that it shows on which side of the limit it is.
+func msApart(v, limit float64) (is, most string) {
+	if is, most = ms(v), ms(limit); is == most && v != limit {
+		text := Apart(4, v, limit)
+		return text[0] + " ms", text[1] + " ms"
+	}
+	return is, most
 }
 
 // straddles says that a P95 of TTFT stands on one side of its limit and its interval on both.
@@ -317,16 +376,23 @@ func straddles(s *measurement.StepResult, o measurement.Objective, y float64) st
 		}
 		side = "under"
 	}
-	span := interval(ci, number) + " ms"
+	end := func(v *float64) string {
+		if v == nil {
+			return "-"
+		}
+		is, _ := msApart(*v, o.LimitMS)
+		return strings.TrimSuffix(is, " ms")
+	}
+	span := interval(ci, end) + " ms"
 	if ci[1] == nil {
-		span = ms(*ci[0]) + " or more"
+		span = end(ci[0]) + " ms or more"
 	}
 	return fmt.Sprintf("; its 95 %% interval, %s, reaches %s the limit", span, side)
 }
 
 // rounded is a figure as it is printed.
 func rounded(v float64) float64 {
-	r, err := strconv.ParseFloat(fmt.Sprintf("%.3g", v), 64)
+	r, err := strconv.ParseFloat(sig(v), 64)
 	if err != nil {
 		return v
 	}
@@ -338,19 +404,24 @@ func ms(v float64) string {
 	if v >= 100 {
 		return fmt.Sprintf("%.0f ms", v)
 	}
-	return fmt.Sprintf("%.3g ms", v)
+	return sig(v) + " ms"
 }
 
 // CurvatureKnee is the elbow of P95 TTFT over the λ asked, whatever the SLO: Kneedle on linear axes for a convex increasing
 // curve, the largest difference. How far a sweep runs into collapse would move it, so the curve is cut after the first
 // saturated step (isotonic completions/arrivals under .95), at least four points kept. A censored P95 counts
 // with its lower bound, the age at which turns were given up.
+//
+// Where the loads end before saturation the elbow is that of the range tried, and the note says so. Loads that a search chose, between such as
+// it had tried, crowd about the SLO knee and are cut short when they fail: where their curve bends is no property of the server, and no
+// elbow is given.
 func CurvatureKnee(steps []measurement.StepResult) measurement.Knee {
 	return curvatureKnee(perSecond, steps)
 }
 
 func curvatureKnee(u unit, steps []measurement.StepResult) measurement.Knee {
 	k := measurement.Knee{Status: measurement.NoKnee, Method: "kneedle"}
+	run := steps
 	steps = slices.DeleteFunc(byRate(steps), func(s measurement.StepResult) bool { return s.MeasuredTurns == 0 || incomplete(s) })
 	var notes []string
 	all := newCurve(steps, func(s *measurement.StepResult) float64 {
@@ -384,6 +455,14 @@ func curvatureKnee(u unit, steps []measurement.StepResult) measurement.Knee {
 	}
 	knee, height := kneedle(c.x, c.y, ConvexIncreasing)
 	iso := c.rising().y
+	if chosen := between(run); chosen >= fewBetween {
+		bend := ""
+		if height > 0 {
+			bend = fmt.Sprintf(" It bends at %s.", u.of(c.x[knee]))
+		}
+		k.Note = fmt.Sprintf("%d of the %d loads were chosen between others, as a search for the SLO knee does: they crowd about it, and those that fail are cut short. Where such a curve bends does not compare with the elbow of a sweep, so none is given.%s Sweep loads up to saturation (--rates) for one.", chosen, len(all.x), bend)
+		return k
+	}
 	switch {
 	case len(c.x) < minTrimmed:
 		notes = append(notes, fmt.Sprintf("That leaves %d rates, too few for an elbow.", len(c.x)))
@@ -398,6 +477,9 @@ func curvatureKnee(u unit, steps []measurement.StepResult) measurement.Knee {
 		notes = append(notes, fmt.Sprintf("P95 TTFT rises almost in a straight line: its bend, %.2f of the range, does not stand out among %d rates.", height, len(c.x)))
 	default:
 		k.Status, k.Rate = measurement.Found, &c.x[knee]
+		if n := len(ratio.x); n > 0 && ratio.x[n-1] == all.x[len(all.x)-1] && ratio.y[n-1] >= saturated {
+			notes = append(notes, fmt.Sprintf("The loads end at %s, before saturation: where higher ones are tried the elbow lies elsewhere, so it compares only with that of a run over the same loads.", u.of(all.x[len(all.x)-1])))
+		}
 		if i := slices.IndexFunc(steps[:len(c.x)], func(s measurement.StepResult) bool { return s.TTFTP95 == nil }); i >= 0 {
 			notes = append(notes, fmt.Sprintf("From %s on P95 TTFT is censored and taken at the age at which turns were given up, which is less than it was.", u.of(steps[i].Rate)))
 		}
@@ -405,6 +487,20 @@ func curvatureKnee(u unit, steps []measurement.StepResult) measurement.Knee {
 	}
 	k.Note = strings.Join(notes, " ")
 	return k
+}
+
+// between is how many loads were run for the first time when both a lower and a higher one had been.
+func between(run []measurement.StepResult) (n int) {
+	lo, hi := math.Inf(1), math.Inf(-1)
+	seen := map[float64]bool{}
+	for _, s := range whole(run) {
+		if s.Rate > lo && s.Rate < hi && !seen[s.Rate] {
+			n++
+		}
+		seen[s.Rate] = true
+		lo, hi = min(lo, s.Rate), max(hi, s.Rate)
+	}
+	return n
 }
 
 // SaturationKnee is where the server no longer completes what arrives: the rate is the last one before the isotonic ratio of
@@ -415,7 +511,7 @@ func SaturationKnee(steps []measurement.StepResult) measurement.Knee {
 
 func saturationKnee(u unit, steps []measurement.StepResult) measurement.Knee {
 	k := measurement.Knee{Status: measurement.NoKnee, Method: "completions/arrivals"}
-	if u == atOnce {
+	if u.closed() {
 		k.Note = "In a closed loop a call arrives only when another ends, so completions keep up with arrivals at any load."
 		return k
 	}
@@ -428,15 +524,23 @@ func saturationKnee(u unit, steps []measurement.StepResult) measurement.Knee {
 	switch {
 	case i == 0:
 		k.Status = measurement.BelowRange
-		k.Note = fmt.Sprintf("Already at %s only %s of what arrives is completed.", u.of(c.x[0]), completed(c.y[0]))
+		k.Note = fmt.Sprintf("Already %s.", kept(u, steps, c.x[0], c.y[0]))
 	case i == len(c.x):
 		k.Status, k.Rate = measurement.AboveRange, &c.x[i-1]
-		k.Note = fmt.Sprintf("Up to %s at least 95 %% of what arrives is completed.", u.of(c.x[i-1]))
+		k.Note = fmt.Sprintf("Up to %s at least 95 %% of the turns that come are completed.", u.of(c.x[i-1]))
 	default:
 		k.Status, k.Rate, k.Estimate = measurement.Found, &c.x[i-1], figure(x)
-		k.Note = fmt.Sprintf("At %s %s of what arrives is completed, at %s %s.", u.of(c.x[i-1]), completed(c.y[i-1]), rate(c.x[i]), completed(c.y[i]))
+		k.Note = fmt.Sprintf("Of the loads asked, %s; %s.", kept(u, steps, c.x[i-1], c.y[i-1]), kept(u, steps, c.x[i], c.y[i]))
 	}
 	return k
+}
+
+// kept says what was asked, what of it came, and what of that was completed.
+func kept(u unit, steps []measurement.StepResult, load, ratio float64) string {
+	if i, _ := StandsFor(steps, load); i >= 0 && steps[i].ArrivedRate != nil {
+		return fmt.Sprintf("at %s, of which %s came, %s of the turns that came were completed", u.of(load), sig(*steps[i].ArrivedRate), completed(ratio))
+	}
+	return fmt.Sprintf("at %s %s of the turns that came were completed", u.of(load), completed(ratio))
 }
 
 // completed writes completions per arrival; turns left over from the warm-up can make them more than all.

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -133,8 +134,8 @@ func TestSLOKneeInterval(t *testing.T) {
 	}
 }
 
-// TestSLOKneeIsInOrder throws random steps at the knee: it is at or under its estimate, that at or under the first failing rate,
-// and the interval holds the estimate.
+// TestSLOKneeIsInOrder throws random steps at the knee: it is at or under its estimate, that at or under the load above the first failing
+// one, and the interval holds the estimate.
 func TestSLOKneeIsInOrder(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	found, bounded, fitted := 0, 0, 0
@@ -172,13 +173,16 @@ func TestSLOKneeIsInOrder(t *testing.T) {
 			continue
 		}
 		found++
-		first := math.NaN()
-		for _, s := range judged(steps, slo300) {
-			if s.Verdict == measurement.Fail && math.IsNaN(first) {
-				first = s.Rate
+		_, first := bracket(judged(steps, slo300))
+		top := first
+		if k.Logistic != nil && *k.Estimate == *k.Logistic.Estimate {
+			for _, s := range slices.Backward(judged(byRate(steps), slo300)) { // the next load that tells
+				if s.Rate > first && s.NEff != nil && s.Verdict != measurement.Undecided {
+					top = s.Rate
+				}
 			}
 		}
-		if !(*k.Rate <= *k.Estimate && *k.Estimate <= first) {
+		if !(*k.Rate <= *k.Estimate && *k.Estimate <= top+1e-9) {
 			t.Fatalf("knee %v, estimate %v, first failing rate %v", *k.Rate, *k.Estimate, first)
 		}
 		for _, end := range k.CI95 {
@@ -254,6 +258,53 @@ func TestCurvatureKnee(t *testing.T) {
 	}
 }
 
+// The elbow of a run depends on where its loads end, and on which were chosen: a run that does not reach saturation says so, and one
+// whose loads a search chose has none.
+func TestCurvatureOfAPart(t *testing.T) {
+	sweep := points([3]float64{1, 100, 1}, [3]float64{2, 110, 1}, [3]float64{3, 130, 1}, [3]float64{4, 200, .99}, [3]float64{5, 900, .98})
+	checkKnee(t, "it ends before saturation", CurvatureKnee(sweep), measurement.Found, 4, math.NaN(), "The loads end at 5 calls/s, before saturation")
+	whole := append(slices.Clone(sweep), points([3]float64{6, 5000, .5})...)
+	if k := CurvatureKnee(whole); k.Status != measurement.Found || strings.Contains(k.Note, "before saturation") {
+		t.Errorf("saturated at 6: %s, %q", k.Status, k.Note)
+	}
+	searched := points([3]float64{1, 100, 1}, [3]float64{2, 110, 1}, [3]float64{4, 200, 1}, [3]float64{8, 900, 1}, [3]float64{5.6, 400, 1}, [3]float64{4.8, 250, 1}, [3]float64{4.8, 260, 1})
+	checkKnee(t, "bisected", CurvatureKnee(searched), measurement.NoKnee, math.NaN(), math.NaN(), "2 of the 6 loads were chosen between others")
+	extended := points([3]float64{3, 130, 1}, [3]float64{4, 200, 1}, [3]float64{5, 900, .7}, [3]float64{2, 110, 1}, [3]float64{1, 100, 1})
+	checkKnee(t, "a sweep that went on below", CurvatureKnee(extended), measurement.Found, 4, math.NaN(), "")
+}
+
+// A load that was measured more than once has one figure, and the others are told as such.
+func TestALoadMeasuredTwice(t *testing.T) {
+	steps := points([3]float64{1, 100}, [3]float64{2, 281}, [3]float64{3, 500}, [3]float64{2, 240}, [3]float64{3, 450}, [3]float64{2, 260})
+	for i, w := range []float64{60, 90, 90, 300, 300, 300} {
+		steps[i].WindowS = w
+		steps[i].LiveCallsMean, steps[i].LiveCallsMax = figure(float64(i)+.5), &steps[i].Step
+	}
+	for load, want := range map[float64][2]int{1: {0, 1}, 2: {5, 3}, 3: {4, 2}, 4: {-1, 0}} {
+		if i, of := StandsFor(judged(steps, slo300), load); i != want[0] || of != want[1] {
+			t.Errorf("%v: step %d of %d stands for it, want %d of %d", load, i, of, want[0], want[1])
+		}
+	}
+	failed := slices.Clone(steps)
+	failed[1].TTFTP95 = figure(310)
+	if i, _ := StandsFor(judged(failed, slo300), 2); i != 1 {
+		t.Errorf("step %d, want the one that fails", i)
+	}
+	k := SLOKnee(steps, slo300)
+	for _, want := range []string{"At 2 calls/s P95 TTFT is 260 ms (limit 300 ms; in the other steps of this load 281 ms, 240 ms)", "at 3 calls/s P95 TTFT is 450 ms (limit 300 ms; in the other step of this load 500 ms)"} {
+		if !strings.Contains(k.Note, want) {
+			t.Errorf("no %q in %q", want, k.Note)
+		}
+	}
+	if got := carries(measurement.Results{Config: measurement.Config{SLO: slo300}, Steps: judged(steps, slo300), Knees: measurement.Knees{SLO: k}}); !strings.Contains(got, "5.5 calls are live") {
+		t.Errorf("%q is not of the step that stands for it", got)
+	}
+	near := points([3]float64{1, 100}, [3]float64{2, 300.3})
+	if n := SLOKnee(near, slo300).Note; !strings.Contains(n, "P95 TTFT is 300.3 ms (limit 300 ms)") {
+		t.Errorf("a hair over the limit: %q", n)
+	}
+}
+
 func TestSaturationKnee(t *testing.T) {
 	none := math.NaN()
 	for _, c := range []struct {
@@ -271,8 +322,12 @@ func TestSaturationKnee(t *testing.T) {
 		checkKnee(t, c.why, SaturationKnee(c.steps), c.status, c.at, c.estimate, "")
 	}
 	more := points([3]float64{1, 0, 1.03}, [3]float64{2, 0, .5})
-	if note := SaturationKnee(more).Note; note != "At 1 calls/s all of what arrives is completed, at 2 50 %." {
+	if note := SaturationKnee(more).Note; note != "Of the loads asked, at 1 calls/s all of the turns that came were completed; at 2 calls/s 50 % of the turns that came were completed." {
 		t.Errorf("more completed than arrived: %q", note)
+	}
+	more[0].ArrivedRate = figure(.97)
+	if note := SaturationKnee(more).Note; !strings.HasPrefix(note, "Of the loads asked, at 1 calls/s, of which 0.97 came, all of the turns that came were completed;") {
+		t.Errorf("what came is known: %q", note)
 	}
 	more[1].Flags = []string{measurement.FlagIncomplete}
 	if k := SaturationKnee(more); k.Status != measurement.AboveRange {

@@ -1,6 +1,7 @@
 package analysis
 
 import (
+	"fmt"
 	"math"
 	"slices"
 
@@ -32,9 +33,9 @@ type logistic struct {
 }
 
 // fitLogistic fits the late turns of the decided steps. A step weighs what its turns are worth (n_eff), so that an
-// overloaded one, whose turns all resemble their neighbours, hardly pulls. ok is false where there is nothing to fit: fewer than
-// three loads, no load on one side of the share allowed, or a share that does not rise with λ.
-func fitLogistic(steps []measurement.StepResult, o measurement.Objective, lastPass, firstFail float64) (l logistic, ok bool) {
+// overloaded one, whose turns all resemble their neighbours, hardly pulls. Where there is nothing to fit it says why: fewer than
+// three loads that tell how many turns were late, no load on one side of the share allowed, a share that does not rise with λ, or a curve that crosses where nothing was tried.
+func fitLogistic(steps []measurement.StepResult, o measurement.Objective, lastPass, firstFail float64) (l logistic, why string) {
 	l = logistic{target: logit(1 - o.Quantile), center: (math.Log(lastPass) + math.Log(firstFail)) / 2, scale: 1}
 	for _, s := range byRate(steps) {
 		if s.NEff == nil || s.LateTurns == nil || s.MeasuredTurns == 0 || s.Verdict == measurement.Undecided || s.Rate <= 0 {
@@ -49,11 +50,20 @@ func fitLogistic(steps []measurement.StepResult, o measurement.Objective, lastPa
 		}
 	}
 	over := func(s share) bool { return s.late > (1-o.Quantile)*s.n }
-	if len(l.shares) < fewestFit || !slices.ContainsFunc(l.shares, over) || !slices.ContainsFunc(l.shares, func(s share) bool { return !over(s) }) {
-		return l, false
+	switch {
+	case len(l.shares) == 0:
+		return l, "the file holds no turns, only figures of them: what was late at each load is in the turn log"
+	case len(l.shares) < fewestFit:
+		return l, fmt.Sprintf("a curve takes at least %d decided loads whose late turns are known, and there are %d", fewestFit, len(l.shares))
+	case !slices.ContainsFunc(l.shares, over):
+		return l, fmt.Sprintf("at no load more than %s of the turns were late", percentage(1-o.Quantile))
+	case !slices.ContainsFunc(l.shares, func(s share) bool { return !over(s) }):
+		return l, fmt.Sprintf("at every load more than %s of the turns were late", percentage(1-o.Quantile))
+	case !l.maximize():
+		return l, "the share of late turns does not rise with the load"
 	}
-	if !l.maximize() {
-		return l, false
+	if first, last := l.shares[0].x, l.shares[len(l.shares)-1].x; l.knee < first || l.knee > last {
+		return l, fmt.Sprintf("the late turns of the loads make no one curve: it would cross the limit at %s, outside all loads tried", sig(math.Exp(l.knee)))
 	}
 	misfit, told := 0., 0
 	for _, s := range l.shares {
@@ -64,7 +74,7 @@ func fitLogistic(steps []measurement.StepResult, o measurement.Objective, lastPa
 		}
 	}
 	l.scale = max(1, misfit/float64(max(1, told-2)))
-	return l, true
+	return l, ""
 }
 
 func logit(p float64) float64 { return math.Log(p / (1 - p)) }
@@ -102,22 +112,21 @@ func (l *logistic) maximize() bool {
 		}
 		det := haa*hbb - hab*hab
 		da, db := (hbb*ga-hab*gb)/det, (haa*gb-hab*ga)/det
+		if gain := (ga*da + gb*db) / 2; !(gain > 1e-9) { // what the step would add: there is no more than rounding left of it
+			break
+		}
 		step := 1.
 		next := l.likelihood(a+da, b+db)
 		for next < at && step > 1e-6 {
 			step /= 2
 			next = l.likelihood(a+step*da, b+step*db)
 		}
-		if !(next >= at) {
-			return false
-		}
-		a, b = a+step*da, b+step*db
-		if next-at < 1e-10 {
+		if !(next > at) {
 			break
 		}
-		at = next
+		a, b, at = a+step*da, b+step*db, next
 	}
-	if !(b > 1e-6) {
+	if !(b > 1e-6) || math.IsNaN(a) {
 		return false
 	}
 	l.slope, l.knee, l.best = b, l.center+(l.target-a)/b, l.likelihood(a, b)
@@ -208,23 +217,16 @@ func (l *logistic) fit(lastPass, firstFail float64) measurement.Fit {
 	return f
 }
 
-// Holds is the probability that a load meets a run's TTFT objective in the long run, by the logistic curve through the shares of
-// late turns of all its steps; ok is false where there is no such curve (see SLOKnee).
-func Holds(r measurement.Results, load float64) (p float64, ok bool) {
-	l, ok := fitOf(r)
-	if !ok || !(load > 0) {
-		return 0, false
-	}
-	return l.holds(math.Log(load)), true
-}
-
-// fitOf is the curve of a run whose SLO knee is found.
-func fitOf(r measurement.Results) (l logistic, ok bool) {
+// fitOf is the curve of a run whose SLO knee is found, or why there is none.
+func fitOf(r measurement.Results) (l logistic, why string) {
 	o, one := onlyTTFT(r.Config.SLO)
 	steps := judged(byRate(r.Steps), r.Config.SLO)
 	lastPass, firstFail := bracket(steps)
-	if !one || math.IsNaN(lastPass) || math.IsNaN(firstFail) {
-		return l, false
+	switch {
+	case !one:
+		return l, "the run has not one TTFT objective but none or several"
+	case math.IsNaN(lastPass) || math.IsNaN(firstFail):
+		return l, "no load passes below one that fails"
 	}
 	return fitLogistic(steps, o, lastPass, firstFail)
 }

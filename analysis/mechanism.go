@@ -80,6 +80,9 @@ func Mechanism(log measurement.Log, r measurement.Results) measurement.Mechanism
 		none.Evidence = []string{"No step failed, so nothing is seen to bind."}
 		return none
 	}
+	if i, _ := StandsFor(steps, steps[at].Rate); i >= 0 && steps[i].Verdict == steps[at].Verdict {
+		at = i
+	}
 	s := steps[at]
 	var below []measurement.StepResult
 	for _, b := range steps[:at] {
@@ -164,7 +167,7 @@ func failures(u unit, s measurement.StepResult) finding {
 	}
 	share := float64(most) / float64(s.Errors)
 	return finding{name: MechanismErrors, explains: share, sure: share > .5,
-		sentence: fmt.Sprintf("At %s %.2g %% of the turns failed, %d of the %d failures as %s: the server refused or broke them, which is no matter of waiting.", u.of(s.Rate), 100**s.ErrorRate, most, s.Errors, kind)}
+		sentence: fmt.Sprintf("At %s %s of the turns failed, %d of the %d failures as %s: the server refused or broke them, which is no matter of waiting.", u.of(s.Rate), percentage(*s.ErrorRate), most, s.Errors, kind)}
 }
 
 // onlyITL reports whether a step misses its objectives for the gaps between tokens and none for the first ones.

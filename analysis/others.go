@@ -33,7 +33,7 @@ func otherKnees(u unit, c measurement.Config, steps []measurement.StepResult) []
 func throughputKnee(u unit, c measurement.Config, steps []measurement.StepResult) measurement.Knee {
 	k := measurement.Knee{Status: measurement.NoKnee, Method: MethodThroughput}
 	done := newCurve(steps, func(s *measurement.StepResult) float64 { return value(s.ThroughputTurns) })
-	if len(done.x) < 2 || c.Turns < 2 {
+	if len(done.x) < 2 || c.Turns < 1 {
 		return k
 	}
 	top := 0
@@ -42,10 +42,10 @@ func throughputKnee(u unit, c measurement.Config, steps []measurement.StepResult
 			top = i
 		}
 	}
-	perCall := float64(c.Turns - 1)
+	perCall := float64(c.MeasuredTurns())
 	k.Rate = &done.x[top]
-	most := fmt.Sprintf("%.3g turns/s are completed at %s", done.y[top], u.of(done.x[top]))
-	keeps := u == atOnce
+	most := fmt.Sprintf("%s measured turns/s are completed at %s", sig(done.y[top]), u.of(done.x[top]))
+	keeps := u.closed()
 	for _, s := range steps {
 		keeps = keeps || s.Rate == done.x[top] && value(s.SaturationRatio) >= saturated
 	}
@@ -54,7 +54,10 @@ func throughputKnee(u unit, c measurement.Config, steps []measurement.StepResult
 		return k
 	}
 	k.Status, k.Note = measurement.Found, most+", the most of all loads."
-	if u == perSecond {
+	if i, _ := StandsFor(steps, done.x[top]); i >= 0 && steps[i].ArrivedRate != nil && !u.closed() {
+		k.Note = fmt.Sprintf("%s, of which %s came: the most of all loads.", most, sig(*steps[i].ArrivedRate))
+	}
+	if !u.closed() {
 		k.Estimate = figure(done.y[top] / perCall)
 	}
 	return k
@@ -125,7 +128,7 @@ func othersSentence(u unit, knees []measurement.Knee) string {
 		where := ""
 		switch {
 		case k.Status == measurement.Found && k.Estimate != nil:
-			where = fmt.Sprintf("at %.3g", *k.Estimate)
+			where = "at " + sig(*k.Estimate)
 		case k.Status == measurement.Found:
 			where = "at " + rate(*k.Rate)
 		case k.Status == measurement.AboveRange:
@@ -136,7 +139,7 @@ func othersSentence(u unit, knees []measurement.Knee) string {
 		switch k.Method {
 		case MethodThroughput:
 			if k.Status == measurement.Found && k.Estimate != nil {
-				add(fmt.Sprintf("at most %.3g %s are completed", *k.Estimate, u))
+				add(fmt.Sprintf("most is completed at %s asked, the turns of %s", u.of(*k.Rate), sig(*k.Estimate)))
 			} else {
 				add("throughput peaks " + where)
 			}

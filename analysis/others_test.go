@@ -24,11 +24,11 @@ func TestOtherKnees(t *testing.T) {
 		return measurement.Knee{Status: measurement.NoKnee}
 	}
 	all := otherKnees(perSecond, c, even)
-	checkKnee(t, "throughput", find(all, MethodThroughput), measurement.Found, 1.4, 1.2, "3.6 turns/s are completed at 1.4")
+	checkKnee(t, "throughput", find(all, MethodThroughput), measurement.Found, 1.4, 1.2, "3.6 measured turns/s are completed at 1.4")
 	checkKnee(t, "twice the lowest two", find(all, MethodDouble), measurement.Found, 1, 1.03312, "")
 	checkKnee(t, "three times", find(all, MethodTreble), measurement.Found, 1, 1.11929, "")
 	checkKnee(t, "power: turns per mean TTFT", find(all, MethodPower), measurement.Found, .8, none, "")
-	if s := othersSentence(perSecond, all); s != "at most 1.2 calls/s are completed; P95 TTFT doubles at 1.03; trebles at 1.12; completions per mean TTFT (Kleinrock's power) peak at 0.8." {
+	if s := othersSentence(perSecond, all); s != "most is completed at 1.4 calls/s asked, the turns of 1.2; P95 TTFT doubles at 1.03; trebles at 1.12; completions per mean TTFT (Kleinrock's power) peak at 0.8." {
 		t.Error(s)
 	}
 	low := otherKnees(perSecond, c, even[:4])
@@ -77,12 +77,14 @@ func TestReplicasFor(t *testing.T) {
 		want   string // of the answer or of the refusal
 		ok     bool
 	}{
-		{"between", with(measurement.Found, .8, .9, .6, 1.3), 2.5, "2.5 calls/s need 3 replicas (between 2 and 5) for P95 TTFT at most 300 ms: one carries 0.9 calls/s, 95 % interval 0.6 to 1.3.", true},
-		{"a whole number of times", with(measurement.Found, .5, .5, .5, .5), 2.5, "need 5 replicas (5 at both ends", true},
-		{"one", with(measurement.Found, 4, 4.5, 3, 5), 2.5, "need 1 replica (1 at both ends", true},
-		{"no upper end", with(measurement.Found, .8, .9, .6, none), 2.5, "(at most 5; how few would do is not known)", true},
-		{"no lower end", with(measurement.Found, .8, .9, none, 1.3), 2.5, "(at least 2; how many are surely enough is not known)", true},
-		{"no estimate: by the rate that passed", with(measurement.Found, .8, none, none, none), 2.5, "need 4 replicas (the knee has no interval", true},
+		{"between", with(measurement.Found, .8, .9, .6, 1.3), 2.5, "2.5 calls/s need 4 replicas for P95 TTFT at most 300 ms: 0.8 calls/s is the largest load that passes, where the objectives were seen to hold, so provision by it. By the estimate of where the limit is crossed, 0.9, 3 would do, where they hold or fail by chance; by the ends of its 95 % interval, 0.6 to 1.3, 2 to 5. The interval reaches below the load that passed: only 5 are surely enough", true},
+		{"a whole number of times", with(measurement.Found, .5, .5, .5, .5), 2.5, "The estimate of where the limit is crossed lies no higher, so the objectives hold there or fail by chance; by both ends of its 95 % interval, 0.5 to 0.5, 5.", true},
+		{"one", with(measurement.Found, 4, 4.5, 3, 5), 2.5, "need 1 replica for", true},
+		{"no upper end", with(measurement.Found, .8, .9, .6, none), 2.5, "by the lower end of its 95 % interval, 0.6 or more, at most 5, and how few would do is not known.", true},
+		{"no lower end", with(measurement.Found, .8, .9, none, 1.3), 2.5, "by the upper end of its 95 % interval, up to 1.3, at least 2, and how many are surely enough is not known.", true},
+		{"no estimate: by the rate that passed", with(measurement.Found, .8, none, none, none), 2.5, "There is no estimate of where the limit is crossed", true},
+		{"a hair more than one carries", with(measurement.Found, .1489, .2, .1489, .3), .149, "0.149 calls/s need 2 replicas for P95 TTFT at most 300 ms: 0.1489 calls/s is", true},
+		{"no more than one carries", with(measurement.Found, .149, .2, .149, .3), .149, "0.149 calls/s need 1 replica for P95 TTFT at most 300 ms: 0.149 calls/s is", true},
 		{"above the range", with(measurement.AboveRange, .8, none, none, none), 2.5, "the SLO knee lies above 0.8 calls/s, the highest load tried, so 4 replicas are enough", false},
 		{"below the range", with(measurement.BelowRange, none, none, none, none), 2.5, "sweep lower rates", false},
 		{"no knee", with(measurement.NoKnee, none, none, none, none), 2.5, "there is no SLO knee", false},

@@ -9,38 +9,41 @@ import (
 
 // Replicas is how many replicas a rate of calls needs.
 type Replicas struct {
-	Demand float64 // calls/s
-	Count  int     // by the estimate of the knee
-	Low    int     // by the upper end of its interval; 0 when it has none
-	High   int     // by the lower end; 0 when it has none
-	knee   measurement.Knee
-	slo    []measurement.Objective
+	Demand    float64 // calls/s, or requests/s where loads count these
+	Count     int     // by the SLO knee, the largest rate that passes: what to provision
+	Estimated int     // by the estimate of where the limit is crossed; 0 where there is none
+	Low       int     // by the upper end of its interval; 0 when it has none
+	High      int     // by the lower end; 0 when it has none
+	knee      measurement.Knee
+	slo       []measurement.Objective
+	unit      unit
 }
 
 // ReplicasFor is how many replicas like the one that was measured a rate of calls needs for each to stay at or under the SLO
-// knee. It assumes that calls are spread evenly and that a call stays with its replica. Without a knee it says why it cannot tell.
+// knee: by the largest rate that passes, for there the objectives were seen to hold, while at the estimate they hold or fail by
+// chance. It assumes that calls are spread evenly and that a call stays with its replica. Without a knee it says why it cannot tell.
 func ReplicasFor(r measurement.Results, demand float64) (Replicas, error) {
 	k := r.Knees.SLO
-	out := Replicas{Demand: demand, knee: k, slo: r.Config.SLO}
+	u := unitOf(r.Config)
+	out := Replicas{Demand: demand, knee: k, slo: r.Config.SLO, unit: u}
 	if !(demand > 0) || math.IsInf(demand, 0) {
 		return out, fmt.Errorf("replicas for %v calls/s: give a rate of more than 0", demand)
 	}
 	need := func(each float64) int { return int(math.Ceil(demand/each - 1e-9)) }
 	switch {
-	case unitOf(r.Config) != perSecond:
+	case u.closed():
 		return out, fmt.Errorf("%s: how many replicas a call rate needs cannot be told from a closed loop, whose load is calls at once; sweep call rates", r.Label)
 	case k.Status == measurement.AboveRange && k.Rate != nil:
-		return out, fmt.Errorf("%s: the SLO knee lies above %s, the highest load tried, so %d replicas are enough and how few would do is not known; sweep higher rates", r.Label, perSecond.of(*k.Rate), need(*k.Rate))
+		return out, fmt.Errorf("%s: the SLO knee lies above %s, the highest load tried, so %d replicas are enough and how few would do is not known; sweep higher rates", r.Label, u.of(*k.Rate), need(*k.Rate))
 	case k.Status == measurement.BelowRange:
 		return out, fmt.Errorf("%s: already the lowest load tried misses the objectives, so no number of replicas is known to be enough; sweep lower rates", r.Label)
 	case k.Status != measurement.Found || k.Rate == nil:
 		return out, fmt.Errorf("%s: there is no SLO knee, so how many replicas are needed cannot be told: %s", r.Label, k.Note)
 	}
-	each := *k.Rate
+	out.Count = need(*k.Rate)
 	if k.Estimate != nil {
-		each = *k.Estimate
+		out.Estimated = need(*k.Estimate)
 	}
-	out.Count = need(each)
 	if hi := k.CI95[1]; hi != nil {
 		out.Low = need(*hi)
 	}
@@ -50,33 +53,37 @@ func ReplicasFor(r measurement.Results, demand float64) (Replicas, error) {
 	return out, nil
 }
 
-// String is the answer as a sentence.
+// String is the answer in sentences: what to provision and why, and what the estimate and the ends of its interval would make of it.
 func (r Replicas) String() string {
-	replicas := "replicas"
-	if r.Count == 1 {
-		replicas = "replica"
+	k := r.knee
+	figure := among(3, &r.Demand, k.Rate, k.Estimate, k.CI95[0], k.CI95[1])
+	out := fmt.Sprintf("%s %s need %s for %s: %s %s is the largest load that passes, where the objectives were seen to hold, so provision by it.",
+		figure(&r.Demand), r.unit, count(r.Count, "replica"), objectives(r.slo), figure(k.Rate), r.unit)
+	figure = among(3, k.Rate, k.Estimate, k.CI95[0], k.CI95[1])
+	if k.Estimate == nil {
+		out += " There is no estimate of where the limit is crossed, so how many fewer would do is not known."
+	} else {
+		if *k.Estimate > *k.Rate {
+			out += fmt.Sprintf(" By the estimate of where the limit is crossed, %s, %d would do, where they hold or fail by chance; ", figure(k.Estimate), r.Estimated)
+		} else {
+			out += " The estimate of where the limit is crossed lies no higher, so the objectives hold there or fail by chance; "
+		}
+		ends := interval(k.CI95, figure)
+		switch {
+		case r.Low > 0 && r.High > 0 && r.Low == r.High:
+			out += fmt.Sprintf("by both ends of its 95 %% interval, %s, %d.", ends, r.Low)
+		case r.Low > 0 && r.High > 0:
+			out += fmt.Sprintf("by the ends of its 95 %% interval, %s, %d to %d.", ends, r.Low, r.High)
+		case r.High > 0:
+			out += fmt.Sprintf("by the lower end of its 95 %% interval, %s, at most %d, and how few would do is not known.", ends, r.High)
+		case r.Low > 0:
+			out += fmt.Sprintf("by the upper end of its 95 %% interval, %s, at least %d, and how many are surely enough is not known.", ends, r.Low)
+		default:
+			out += "it has no interval, so how sure that is cannot be told."
+		}
 	}
-	doubt := ""
-	switch {
-	case r.Low > 0 && r.High > 0 && r.Low == r.High:
-		doubt = fmt.Sprintf(" (%d at both ends of the knee's 95 %% interval)", r.Low)
-	case r.Low > 0 && r.High > 0:
-		doubt = fmt.Sprintf(" (between %d and %d)", r.Low, r.High)
-	case r.High > 0:
-		doubt = fmt.Sprintf(" (at most %d; how few would do is not known)", r.High)
-	case r.Low > 0:
-		doubt = fmt.Sprintf(" (at least %d; how many are surely enough is not known)", r.Low)
-	default:
-		doubt = " (the knee has no interval, so how sure that is cannot be told)"
+	if r.High > r.Count {
+		out += fmt.Sprintf(" The interval reaches below the load that passed: only %d are surely enough, unless a longer step there (--min-turns) shows more.", r.High)
 	}
-	each := *r.knee.Rate
-	if r.knee.Estimate != nil {
-		each = *r.knee.Estimate
-	}
-	carries := fmt.Sprintf("one carries %.3g calls/s", each)
-	if r.knee.CI95 != [2]*float64{} {
-		carries += ", 95 % interval " + interval(r.knee.CI95, func(v *float64) string { return plain(v, "%.3g", 1) })
-	}
-	return fmt.Sprintf("%s need %d %s%s for %s: %s. Calls are taken to be spread evenly, each staying with its replica.",
-		perSecond.of(r.Demand), r.Count, replicas, doubt, objectives(r.slo), carries)
+	return out + " Calls are taken to be spread evenly, each staying with its replica."
 }

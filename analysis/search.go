@@ -46,17 +46,20 @@ func FailsEarly(slo []measurement.Objective) func(measurement.Turn) bool {
 	}
 }
 
-// Resolution is how close a search brings the lowest failing rate to the largest passing one: their ratio less 1.
-const Resolution = .1
+// Resolution is how close a search brings the lowest failing rate to the largest passing one, at least: their ratio less 1. What lies
+// between them is the estimate's matter, which all steps tell; closer ends cost time and hardly better it.
+const Resolution = .2
 
 // The bounds of a search.
 const (
 	mostProbes   = 40
 	mostDoubled  = 20
 	mostHalved   = 6
-	mostTries    = 6 // at one rate, where nothing is decided
-	confirmTimes = 2 // passes of a confirming step that the final rate needs
-	retestTimes  = 2 // steps that the rate above it needs
+	mostTries    = 6   // at one rate, where nothing is decided
+	confirmTimes = 2   // passes of a confirming step that the final rate needs
+	retestTimes  = 2   // steps that the rate above it needs
+	wideBracket  = 1.5 // of the two ends, between which a rough step tells enough
+	keepOff      = .2  // of the bracket, in logs, that a step keeps off either end
 )
 
 // Probe is the next step of a search.
@@ -67,7 +70,8 @@ type Probe struct {
 }
 
 // Search says what to try next to find the SLO knee, from the steps so far and nothing else: it doubles the rate from start until
-// a step fails (or halves it until one passes), bisects the bracket geometrically to a tenth, confirms its passing end by two
+// a step fails (or halves it until one passes), divides the bracket until its ends are a fifth apart - where the steps estimate the knee, or in
+// the geometric middle while they do not - and confirms its passing end by two
 // steps with windows of at least confirmS seconds, and tries its failing end again between them. Of the steps at one rate those
 // with the longest windows count, and of these a fail outweighs a pass. An undecided step counts as a pass where only the
 // generator's lateness keeps it from one, for that can but worsen its figures, and else as a fail; neither confirms anything.
@@ -113,7 +117,13 @@ func Search(start, confirmS float64, steps []measurement.StepResult) (p Probe, o
 		return Probe{Rate: neat(hi / 2), Rough: true}, true
 	}
 	if mid := neat(math.Sqrt(lo * hi)); hi/lo > 1+Resolution && mid > lo && mid < hi {
-		return Probe{Rate: mid, Confirm: again}, true
+		if est := estimated(steps); est > 0 && !again {
+			span := math.Pow(hi/lo, keepOff)
+			if r := neat(min(max(est, lo*span), hi/span)); r > lo && r < hi {
+				mid = r
+			}
+		}
+		return Probe{Rate: mid, Rough: hi/lo > wideBracket && !again, Confirm: again}, true
 	}
 	switch { // each end once before either is believed: what is turned over by the first try needs no second
 	case tried[lo].confirmed == 0 && tried[lo].steps < mostTries:
@@ -124,6 +134,18 @@ func Search(start, confirmS float64, steps []measurement.StepResult) (p Probe, o
 		return Probe{Rate: lo, Confirm: true}, true
 	}
 	return Probe{}, false
+}
+
+// estimated is the SLO knee that the steps of a search estimate so far, by the objectives that they hold; 0 while there is none.
+func estimated(steps []measurement.StepResult) float64 {
+	var slo []measurement.Objective
+	for _, o := range steps[0].Objectives {
+		slo = append(slo, o.Objective)
+	}
+	if k := SLOKnee(steps, slo); k.Estimate != nil {
+		return *k.Estimate
+	}
+	return 0
 }
 
 // triedRate is what the steps of a search at one rate say.

@@ -26,9 +26,9 @@ func TestSearchStepByStep(t *testing.T) {
 		{"it passes: double", []ran{{1, 60, p}}, Probe{Rate: 2, Rough: true}, true},
 		{"it fails: halve", []ran{{1, 60, f}}, Probe{Rate: .5, Rough: true}, true},
 		{"undecided is no pass", []ran{{1, 60, u}}, Probe{Rate: .5, Rough: true}, true},
-		{"a bracket: its geometric middle", []ran{{1, 60, p}, {2, 60, f}}, Probe{Rate: 1.41}, true},
+		{"a bracket: its geometric middle", []ran{{1, 60, p}, {2, 60, f}}, Probe{Rate: 1.41, Rough: true}, true},
 		{"and again", []ran{{1, 60, p}, {2, 60, f}, {1.41, 90, p}}, Probe{Rate: 1.68}, true},
-		{"a tenth apart: the passing end for long", []ran{{1, 60, p}, {1.1, 60, f}}, Probe{Rate: 1, Confirm: true}, true},
+		{"a fifth apart or less: the passing end for long", []ran{{1, 60, p}, {1.1, 60, f}}, Probe{Rate: 1, Confirm: true}, true},
 		{"then the failing one", []ran{{1, 60, p}, {1.1, 60, f}, {1, 300, p}}, Probe{Rate: 1.1, Confirm: true}, true},
 		{"then the passing one again", []ran{{1, 60, p}, {1.1, 60, f}, {1, 300, p}, {1.1, 300, f}}, Probe{Rate: 1, Confirm: true}, true},
 		{"and that is all", []ran{{1, 60, p}, {1.1, 60, f}, {1, 300, p}, {1.1, 300, f}, {1, 300, p}}, Probe{}, false},
@@ -45,6 +45,24 @@ func TestSearchStepByStep(t *testing.T) {
 		got, ok := Search(1, 300, steps)
 		if got != c.want || ok != c.ok {
 			t.Errorf("%s: %+v, %v; want %+v, %v", c.why, got, ok, c.want, c.ok)
+		}
+	}
+	// Where the steps estimate the knee the next one is near it, and keeps off the ends of the bracket.
+	at := func(knee float64) Probe {
+		steps := judged(sharesOf(knee, 6, 1000, 1, 2, 4), slo300)
+		for i := range steps {
+			steps[i].Step, steps[i].WindowS = i, 60
+			steps[i].Objectives = []measurement.ObjectiveResult{{Objective: slo300[0], ValueMS: steps[i].TTFTP95}}
+		}
+		got, ok := Search(1, 300, steps)
+		if !ok || got.Confirm || !got.Rough {
+			t.Errorf("a knee at %v between 2 and 4: %+v, %v", knee, got, ok)
+		}
+		return got
+	}
+	for knee, want := range map[float64][2]float64{2.5: {2.4, 2.6}, 3.2: {3.1, 3.3}, 2.05: {2.29, 2.31}, 3.95: {3.47, 3.49}} {
+		if got := at(knee); !(got.Rate >= want[0] && got.Rate <= want[1]) {
+			t.Errorf("a knee at %v between 2 and 4: next %v, want %v to %v", knee, got.Rate, want[0], want[1])
 		}
 	}
 	all := func(v measurement.Verdict) int {
@@ -115,7 +133,7 @@ func TestSearchFindsEveryKnee(t *testing.T) {
 			return measurement.Fail
 		})
 		lo, hi := bracket(byRate(steps))
-		if !(lo <= knee && knee < hi) || hi/lo > 1.12 {
+		if !(lo <= knee && knee < hi) || hi/lo > 1.21 {
 			t.Fatalf("start %v, knee %v: bracket %v to %v", start, knee, lo, hi)
 		}
 		confirmed, again := 0, 0

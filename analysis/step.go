@@ -42,7 +42,9 @@ func analyzeStep(c measurement.Config, s measurement.Step, turns []measurement.T
 
 	arrived := s.ArrivedCalls
 	if !complete {
-		arrived = len(in.warm)
+		if arrived = len(in.warm); c.Lone() {
+			arrived = len(in.measured)
+		}
 	}
 	r.ArrivedRate = perSecond(float64(arrived))
 	sentTurns := 0
@@ -70,7 +72,7 @@ func analyzeStep(c measurement.Config, s measurement.Step, turns []measurement.T
 	}
 	lo, hi := quantileInterval(waits, .95)
 	r.TTFTP95CI = [2]*float64{figure(lo), figure(hi)}
-	decide(&r, c.SLO, waits, float64(max(c.Turns-1, 1)))
+	decide(&r, c, waits, s.EarlyFail)
 	sent := sorted(firstTokens(in.measured, (*measurement.Turn).TTFTSent))
 	r.TTFTSentP95 = quantile(sent, .95)
 	r.WarmTTFTP50 = quantile(sorted(firstTokens(in.warm, (*measurement.Turn).TTFT)), .5)
@@ -88,6 +90,7 @@ func analyzeStep(c measurement.Config, s measurement.Step, turns []measurement.T
 		r.ITLBasis = basis(in.measured)
 	}
 
+	r.Times = times(in.measured, itl)
 	ok, tokens := 0, 0
 	for _, t := range in.measured {
 		if t.Outcome == measurement.OK {
@@ -435,6 +438,6 @@ func littlesLaw(u unit, s measurement.Step, turns []measurement.Turn) string {
 	if gap <= littlesLawEdge*max(s.LiveTurnsMean, computed) || gap < .01 {
 		return ""
 	}
-	return fmt.Sprintf("step %d (%s): %.3g turns in flight were counted but their times add up to %.3g: turns may be missing from the log",
-		s.Step, u.of(s.Rate), s.LiveTurnsMean, computed)
+	return fmt.Sprintf("step %d (%s): %s turns in flight were counted but their times add up to %s: turns may be missing from the log",
+		s.Step, u.of(s.Rate), sig(s.LiveTurnsMean), sig(computed))
 }

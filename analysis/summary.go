@@ -26,7 +26,7 @@ func Summary(w io.Writer, r measurement.Results) {
 	if s := othersSentence(u, r.Knees.Others); s != "" {
 		sentences(w, "Other knees", s)
 	}
-	if s := sureness(u, r); s != "" {
+	if s := HowSure(r); s != "" {
 		sentences(w, "How sure", s)
 	}
 	binds(w, r.Mechanism)
@@ -34,7 +34,7 @@ func Summary(w io.Writer, r measurement.Results) {
 	stepTable(w, u, r.Steps)
 	fmt.Fprintln(w)
 	engineTable(w, u, r.Steps)
-	if c := certificate(r.Arrivals); c != "" {
+	if c := certificate(unitOf(r.Config), r.Arrivals); c != "" {
 		sentences(w, "Arrivals", c)
 	}
 	for _, s := range r.Warnings {
@@ -42,43 +42,6 @@ func Summary(w io.Writer, r measurement.Results) {
 			sentences(w, "Warning", s)
 		}
 	}
-}
-
-// sureness says how likely the objective holds at the two steps around the SLO knee and what would decide it, and what the logistic
-// curve makes of all steps; "" when neither is known.
-func sureness(u unit, r measurement.Results) string {
-	var at []string
-	steps := judged(byRate(r.Steps), r.Config.SLO)
-	lastPass, firstFail := bracket(steps)
-	for _, load := range []float64{lastPass, firstFail} {
-		i := slices.IndexFunc(steps, func(s measurement.StepResult) bool {
-			return s.Rate == load && s.PassProbability != nil && s.Verdict == verdictAt(steps, load)
-		})
-		if i < 0 {
-			continue
-		}
-		said := fmt.Sprintf("%s at %s", percent(*steps[i].PassProbability), u.of(load))
-		switch more := steps[i].MoreCalls; {
-		case steps[i].Decided != measurement.Undecided:
-		case more != nil:
-			said += fmt.Sprintf(" (undecided at 95 %%: about %s more would decide it)", count(twoDigits(*more), "call"))
-		default:
-			said += " (undecided at 95 %, and too near to the limit to be decided)"
-		}
-		at = append(at, said)
-	}
-	out := ""
-	if len(at) > 0 {
-		out = "the TTFT objective holds with a probability of " + strings.Join(at, ", ") + "."
-	}
-	if f := r.Knees.SLO.Logistic; f != nil {
-		out += fmt.Sprintf(" A logistic curve through the late turns of all steps crosses at %.3g", *f.Estimate)
-		if f.CI95 != [2]*float64{} {
-			out += " (95 % interval " + interval(f.CI95, func(v *float64) string { return plain(v, "%.3g", 1) }) + ")"
-		}
-		out += "."
-	}
-	return out
 }
 
 // twoDigits rounds a count up to two digits.
@@ -123,8 +86,8 @@ const tableWidth = 118
 // below the table.
 func stepTable(w io.Writer, u unit, steps []measurement.StepResult) {
 	rows := [][]string{
-		{u.column(), "λ came", "turns", "TTFT P50", "P95", "95 % interval", "ITL P95", "hit", "live calls", "errors", "verdict"},
-		{string(u), string(perSecond), "", "ms", "ms", "ms", "ms", "%", "mean", "%", ""},
+		{u.column(), "λ came", "turns", "TTFT P50", "P95", "95 % interval", "ITL P95", "hit", u.live(), "errors", "verdict"},
+		{string(u), string(u.perSecond()), "", "ms", "ms", "ms", "ms", "%", "mean", "%", ""},
 	}
 	var flags []string
 	for _, s := range steps {
@@ -132,7 +95,7 @@ func stepTable(w io.Writer, u unit, steps []measurement.StepResult) {
 		if s.TTFTP95 == nil && slices.Contains(s.Flags, measurement.FlagCensored) {
 			p95 = "censored"
 		}
-		rows = append(rows, []string{rate(s.Rate), plain(s.ArrivedRate, "%.3g", 1), fmt.Sprint(s.MeasuredTurns), number(s.TTFTP50), p95,
+		rows = append(rows, []string{rate(s.Rate), maybe(s.ArrivedRate), fmt.Sprint(s.MeasuredTurns), number(s.TTFTP50), p95,
 			interval(s.TTFTP95CI, compact), number(s.ITLP95), plain(s.CacheHitRate, "%.1f", 100),
 			plain(s.LiveCallsMean, "%.1f", 1), plain(s.ErrorRate, "%.1f", 100), string(s.Verdict)})
 		for _, f := range s.Flags {
@@ -153,6 +116,8 @@ func stepTable(w io.Writer, u unit, steps []measurement.StepResult) {
 		switch {
 		case utf8.RuneCountInString(line)+2+utf8.RuneCountInString(names) <= tableWidth:
 			fmt.Fprintln(w, strings.TrimRight(line+"  "+names, " "))
+		case i == 0: // each row that has flags says so
+			fmt.Fprintln(w, strings.TrimRight(line, " "))
 		default:
 			fmt.Fprintf(w, "%s\n        flags: %s\n", strings.TrimRight(line, " "), names)
 		}
@@ -161,7 +126,7 @@ func stepTable(w io.Writer, u unit, steps []measurement.StepResult) {
 		fmt.Fprintln(w, "ITL is the gap between chunks of several tokens in this run, not between tokens.")
 	}
 	for _, f := range flags {
-		if m := measurement.FlagMeaning(f); m != "" {
+		if m := measurement.FlagMeaningOf(f, u.loadOf()); m != "" {
 			fmt.Fprintf(w, "  %s: %s\n", f, m)
 		}
 	}
@@ -180,6 +145,10 @@ func engineTable(w io.Writer, u unit, steps []measurement.StepResult) {
 			rows = append(rows, []string{rate(s.Rate)})
 		}
 	}
+	pool, parts := "%", func(e *E, v *float64) string { return plain(OfPool(e, v), "%.1f", 100) }
+	if !poolKnown(steps) {
+		pool, parts = "tokens", func(_ *E, v *float64) string { return compact(v) }
+	}
 	for _, c := range []struct {
 		head, unit string
 		cell       func(*E) string
@@ -188,8 +157,8 @@ func engineTable(w io.Writer, u unit, steps []measurement.StepResult) {
 		{"queued", "mean", show(func(e *E) *float64 { return e.QueuedMean }, "%.1f", 1)},
 		{"", "most", show(func(e *E) *float64 { return e.QueuedMax }, "%.0f", 1)},
 		{"KV used", "%", show(func(e *E) *float64 { return e.KVUsageMean }, "%.1f", 100)},
-		{"cached", "tokens", func(e *E) string { return compact(e.KVCached) }},
-		{"free", "tokens", func(e *E) string { return compact(e.KVFree) }},
+		{"KV cached", pool, func(e *E) string { return parts(e, e.KVCached) }},
+		{"KV free", pool, func(e *E) string { return parts(e, e.KVFree) }},
 		{"evicted", "tokens/s", func(e *E) string { return compact(e.EvictedRate) }},
 		{"retracted", "", show(func(e *E) *float64 { return e.Retractions }, "%.0f", 1)},
 		{"hit", "%", show(func(e *E) *float64 { return e.CacheHitRate }, "%.1f", 100)},
@@ -219,10 +188,28 @@ func engineTable(w io.Writer, u unit, steps []measurement.StepResult) {
 	fmt.Fprintln(w)
 }
 
-// compact writes milliseconds in few characters: K stands for a thousand.
+// OfPool is a part of an engine's KV pool as a share of the whole; nil where one of them is unknown. A pool is told in tokens of the
+// longest sequence that it holds. Of a model some of whose layers see a window only (Gemma) a request shorter than that takes more of it than
+// its tokens, so that only shares can be set against each other.
+func OfPool(e *measurement.EngineResult, part *float64) *float64 {
+	return figure(value(part) / value(e.KVPool))
+}
+
+// poolKnown reports whether every step whose engine told parts of its KV pool told the whole of it too.
+func poolKnown(steps []measurement.StepResult) bool {
+	return !slices.ContainsFunc(steps, func(s measurement.StepResult) bool {
+		return s.Engine != nil && (s.Engine.KVCached != nil || s.Engine.KVFree != nil) && !(value(s.Engine.KVPool) > 0)
+	})
+}
+
+// compact writes milliseconds in few characters: K stands for a thousand, M for a million.
 func compact(v *float64) string {
-	if v != nil && *v >= 10000 {
-		return fmt.Sprintf("%.3gK", *v/1000)
+	switch {
+	case v == nil:
+	case *v >= 9.995e5:
+		return sig(*v/1e6) + "M"
+	case *v >= 10000:
+		return sig(*v/1000) + "K"
 	}
 	return number(v)
 }
@@ -267,6 +254,7 @@ func objectives(slo []measurement.Objective) string {
 // kneeHead is a knee in a few words.
 func kneeHead(u unit, k measurement.Knee) string {
 	var head string
+	figure := among(3, k.Rate, k.Estimate, k.CI95[0], k.CI95[1])
 	switch {
 	case k.Status == measurement.Found && k.Rate != nil:
 		head = u.of(*k.Rate)
@@ -278,10 +266,10 @@ func kneeHead(u unit, k measurement.Knee) string {
 		return "none."
 	}
 	if k.Estimate != nil {
-		head += fmt.Sprintf("; interpolated %.3g", *k.Estimate)
+		head += "; " + how(k) + " " + figure(k.Estimate)
 	}
 	if k.CI95 != [2]*float64{} {
-		head += ", 95 % interval " + interval(k.CI95, func(v *float64) string { return plain(v, "%.3g", 1) })
+		head += ", 95 % interval " + interval(k.CI95, figure)
 	}
 	return head + "."
 }
@@ -304,9 +292,13 @@ func carries(r measurement.Results) string {
 	if k.Rate == nil {
 		return ""
 	}
-	for _, s := range r.Steps {
-		if s.Rate == *k.Rate && s.Verdict == measurement.Pass && s.LiveCallsMean != nil && s.LiveCallsMax != nil {
-			return fmt.Sprintf(" At %s %.1f calls are live on average, %d at most.", unitOf(r.Config).of(s.Rate), *s.LiveCallsMean, *s.LiveCallsMax)
+	if i, _ := StandsFor(r.Steps, *k.Rate); i >= 0 {
+		if s := r.Steps[i]; s.Verdict == measurement.Pass && s.LiveCallsMean != nil && s.LiveCallsMax != nil {
+			u, live := unitOf(r.Config), "live"
+			if u.loadOf() == measurement.Requests {
+				live = "in flight"
+			}
+			return fmt.Sprintf(" At %s %.1f %s are %s on average, %d at most.", u.of(s.Rate), *s.LiveCallsMean, u.calls(), live, *s.LiveCallsMax)
 		}
 	}
 	return ""

@@ -33,9 +33,9 @@ func TestCommandsComplete(t *testing.T) {
 		"kneeanalyze merge m":                {"mock.turns.jsonl"},
 		"kneeanalyze export --format ":       {"csv", "hlog", "json", "llm-d", "openmetrics"},
 		"kneeanalyze export -o m":            {"mock.turns.jsonl"},
-		"kneemock serve --kind ":             {"sglang", "vllm"},
-		"kneemock serve --model gemma-4":     {"gemma-4-12b"},
-		"kneesim simulate --gpu l":           {"l40s"},
+		"kneemock serve --engine ":           {"sglang", "vllm"},
+		"kneemock serve --model gemma-4":     {"gemma-4-12b", "gemma-4-26b-a4b", "gemma-4-31b"},
+		"kneesim simulate --gpu l":           {"l4", "l40s"},
 		"kneesim simulate --replay ":         {"mock.turns.jsonl"},
 		"kneesim completion ":                {"bash", "fish", "zsh"},
 	} {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"sort"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -83,7 +84,7 @@ func (n *notes) sorted() []measurement.Turn {
 	})
 	for i := range turns {
 		t := &turns[i]
-		t.WroteRequest, t.Headers, t.FirstEvent, t.Reused = 0, 0, 0, false
+		t.WroteRequest, t.Admitted, t.Headers, t.FirstEvent, t.Reused = 0, 0, 0, 0, false
 		t.FirstEventTokens = 0 // a stream tells only where it reports running usage
 		if len(t.Gaps) == 0 {
 			t.Gaps = nil
@@ -94,9 +95,11 @@ func (n *notes) sorted() []measurement.Turn {
 
 func demoEngine(t *testing.T) engine.Config {
 	t.Helper()
-	m, _ := engine.ModelByName("demo")
-	g, _ := engine.GPUByName("demo")
-	return engine.Config{Model: m, GPU: g}
+	c, err := engine.Preset("demo", "demo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
 }
 
 func sweepVirtual(t *testing.T, c generator.Config, e engine.Config, rates []float64) *notes {
@@ -146,6 +149,22 @@ func sweepHTTP(t *testing.T, c generator.Config, e engine.Config, rates []float6
 	return &n
 }
 
+// traced is requests that share blocks, two of them whole prompts; two come at one instant.
+const traced = `{"timestamp": 0, "input_length": 1600, "output_length": 16, "hash_ids": [5, 6, 7, 90]}
+{"timestamp": 400, "input_length": 1700, "output_length": 8, "hash_ids": [5, 6, 7, 91]}
+{"timestamp": 400, "input_length": 700, "output_length": 4, "hash_ids": [5, 60]}
+{"timestamp": 900, "input_length": 1600, "output_length": 16, "hash_ids": [5, 6, 7, 90]}
+{"timestamp": 1500, "input_length": 300, "output_length": 2}`
+
+// single makes the calls of a sweep single requests.
+func single(t *testing.T, c *generator.Config, r workload.Requests) {
+	t.Helper()
+	if err := r.Prepare(); err != nil {
+		t.Fatal(err)
+	}
+	c.Script.Requests, c.Turns = &r, 1
+}
+
 // The same sweep against the mock server over HTTP, in a bubble of no network delay, and in virtual time is the same, turn
 // by turn, to the nanosecond: under random gaps, under constant gaps (turns that end together are due together), and with
 // the cap in force.
@@ -168,6 +187,21 @@ func TestHTTPEqualsVirtualTime(t *testing.T) {
 		{"no gaps", func(c *generator.Config) { c.Script.GapMin, c.Script.GapMax = 0, 0 }, []float64{2, 6}},
 		{"the cap in force", func(c *generator.Config) { c.MaxConcurrentCalls = 5 }, []float64{1, 4}},
 		{"the drain cut", func(c *generator.Config) { c.Drain = time.Second }, []float64{2}},
+		{"requests with shared prefixes", func(c *generator.Config) {
+			single(t, c, workload.Requests{Prompt: workload.Lengths{Kind: "lognormal", A: 400, B: .8}, Output: workload.Lengths{Kind: "uniform", A: 1, B: 30}, PrefixTokens: 900, Prefixes: 4, Zipf: 1})
+		}, []float64{4, 16}},
+		{"requests of a trace", func(c *generator.Config) {
+			trace, err := workload.ReadTrace(strings.NewReader(traced), "trace", 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			single(t, c, workload.Requests{Trace: trace})
+			c.Process = workload.Process{Kind: "trace", Trace: trace}
+		}, []float64{2, 12}},
+		{"requests one after another", func(c *generator.Config) {
+			single(t, c, workload.Requests{Prompt: workload.Constant(700), Output: workload.Constant(9)})
+			c.Closed = true
+		}, []float64{1, 4}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cfg := base

@@ -10,7 +10,7 @@ import (
 
 // Lengths is the wanted length of prompts, in the server's own tokens.
 type Lengths struct {
-	System int // of the first turn's prompt less User: system prompt and chat template together
+	System int // of the first turn's prompt less User: system prompt and chat template together; of single requests, of a whole prompt
 	User   int // of the caller's words of each turn
 }
 
@@ -23,7 +23,12 @@ func Calibrate(ctx context.Context, to Endpoint, script workload.Script, want Le
 	ask := func(call, systemWords int) (measurement.Turn, error) {
 		s := script
 		s.SystemWords, s.UserWords, s.Transcripts = systemWords, workload.BlockWords, nil
-		t := to.Do(ctx, Request{Call: call, Turn: 1, Prompt: s.Open(call), MaxTokens: 1, Last: true}).Turn
+		prompt := s.Open(call)
+		if s.Requests != nil { // their template, and as many words in one message
+			both := workload.Segment{Nonce: s.Nonce, Call: call, Words: systemWords + workload.BlockWords}
+			prompt = workload.Prompt{{Role: "user", Content: workload.Content{Segment: both}}}
+		}
+		t := to.Do(ctx, Request{Call: call, Turn: 1, Prompt: prompt, MaxTokens: 1, Last: true}).Turn
 		switch {
 		case t.Outcome != measurement.OK:
 			return t, fmt.Errorf("calibrate the prompt length with %d words: %s: %s", systemWords+workload.BlockWords, t.Outcome, t.Detail)
@@ -77,5 +82,6 @@ func cacheReport(cold, again measurement.Turn) string {
 func Fit(script workload.Script, want Lengths, cal measurement.Calibration) workload.Script {
 	script.SystemWords = workload.Words(float64(want.System)-cal.Overhead, cal.TokensPerWord)
 	script.UserWords = workload.Words(float64(want.User), cal.TokensPerWord)
+	script.TokensPerWord, script.Overhead = cal.TokensPerWord, cal.Overhead
 	return script
 }

@@ -26,6 +26,7 @@ func (s *step) arrive(ctx, rateCtx, callCtx context.Context, g segment) int {
 			return started
 		}
 		due := g.begin + a.At
+		s.prepareRequest(rateCtx, callCtx, due)
 		if s.clk.SleepUntil(rateCtx, due) != nil {
 			if ctx.Err() != nil {
 				s.shed(a, g)
@@ -39,6 +40,14 @@ func (s *step) arrive(ctx, rateCtx, callCtx context.Context, g segment) int {
 		}
 		s.begin(callCtx, g.first+a.N, due, held)
 	}
+}
+
+// prepareRequest has the endpoint make ready for a single request that is due soon. In conversations nobody waits for the first turn.
+func (s *step) prepareRequest(rateCtx, callCtx context.Context, due time.Duration) {
+	if s.c.Script.Requests == nil || s.prepare == nil || s.c.Prepare <= 0 || s.clk.SleepUntil(rateCtx, due-s.c.Prepare) != nil {
+		return
+	}
+	s.clk.Go("preparing", func() { s.prepare.Prepare(callCtx) })
 }
 
 // cycle keeps as many calls in progress as the step's rate says, until ctx ends: a closed loop.
@@ -116,7 +125,7 @@ func (s *step) shed(a workload.Arrival, g segment) {
 		s.arrived(due, true)
 		phase := s.phase(due)
 		s.mu.Unlock()
-		t := unsent(s.rec.Step, s.rec.Step*measurement.CallsPerStep+g.first+a.N, 1, due, phase)
+		t := unsent(s.rec.Step, s.rec.Step*measurement.CallsPerStep+g.first+a.N, s.c.firstTurn(), due, phase)
 		t.Outcome, t.Detail = measurement.Shed, "held by the cap of "+strconv.Itoa(s.c.MaxConcurrentCalls)+" calls until the window ended"
 		s.tell.Turn(t)
 	}
@@ -125,6 +134,10 @@ func (s *step) shed(a workload.Arrival, g segment) {
 // call speaks one call's turns. A failure ends it; a gap that ctx cuts ends it too.
 func (s *step) call(ctx context.Context, call int, due, held time.Duration) {
 	defer s.callEnds()
+	if s.c.Script.Requests != nil {
+		s.request(ctx, call, due, held)
+		return
+	}
 	prompt := s.c.Script.Open(call)
 	last := s.c.Script.Turns(call, s.c.Turns)
 	for turn := 1; ; turn++ {
@@ -137,21 +150,15 @@ func (s *step) call(ctx context.Context, call int, due, held time.Duration) {
 		if s.clk.SleepUntil(ctx, due) != nil {
 			return
 		}
-		req := Request{Step: s.rec.Step, Call: call, Turn: turn, Prompt: prompt, MaxTokens: s.c.OutputTokens, Last: turn == last}
-		if turn == 1 {
-			req.MaxTokens = 1
+		req := Request{Step: s.rec.Step, Call: call, Turn: turn, Prompt: prompt, MaxTokens: 1, Last: turn == last}
+		if turn > 1 {
+			req.MaxTokens = s.c.Script.OutputTokens(call, turn, s.c.OutputTokens)
 		}
-		req.Phase = s.turnBegins(turn, due)
-		reply := s.to.Do(ctx, req)
-		t := reply.Turn
-		t.Step, t.Call, t.Turn, t.Due, t.Held, t.Phase = req.Step, call, turn, due, held, req.Phase
+		reply := s.do(ctx, &req, due, held)
+		t := &reply.Turn
 		held = measurement.Never
-		s.turnEnds(&t)
-		s.tell.Turn(t)
 		if t.Outcome != measurement.OK {
-			if s.c.Closed { // a call that fails at once must not be followed at once: that would be no load but a flood
-				defer func() { _ = s.clk.SleepUntil(ctx, due+failedCallStays) }()
-			}
+			defer s.stay(ctx, due)
 			for rest := turn + 1; rest <= last; rest++ {
 				s.tell.Turn(unsent(req.Step, call, rest, t.End, s.missed(t.End)))
 			}
@@ -165,6 +172,36 @@ func (s *step) call(ctx context.Context, call int, due, held time.Duration) {
 	}
 }
 
+// request asks the one thing that a call of a single turn asks.
+func (s *step) request(ctx context.Context, call int, due, held time.Duration) {
+	if s.clk.SleepUntil(ctx, due) != nil {
+		return
+	}
+	ask := s.c.Script.Ask(call, call-s.rec.Step*measurement.CallsPerStep)
+	req := Request{Step: s.rec.Step, Call: call, Turn: measurement.LoneTurn, Prompt: ask.Prompt, MaxTokens: ask.MaxTokens, Last: true}
+	if r := s.do(ctx, &req, due, held); r.Turn.Outcome != measurement.OK {
+		s.stay(ctx, due)
+	}
+}
+
+// do sends a turn, and tells of it when it has ended.
+func (s *step) do(ctx context.Context, req *Request, due, held time.Duration) Reply {
+	req.Phase = s.turnBegins(req.Turn, due, held)
+	r := s.to.Do(ctx, *req)
+	t := &r.Turn
+	t.Step, t.Call, t.Turn, t.Due, t.Held, t.Phase = req.Step, req.Call, req.Turn, due, held, req.Phase
+	s.turnEnds(t)
+	s.tell.Turn(*t)
+	return r
+}
+
+// stay keeps the place of a call that has failed in a closed loop: were it followed at once, that would be no load but a flood.
+func (s *step) stay(ctx context.Context, due time.Duration) {
+	if s.c.Closed {
+		_ = s.clk.SleepUntil(ctx, due+failedCallStays)
+	}
+}
+
 // failedCallStays is how long a failed call of a closed loop keeps its place, from when its turn was due.
 const failedCallStays = time.Second
 
@@ -175,13 +212,13 @@ func unsent(step, call, turn int, due time.Duration, phase measurement.Phase) me
 	return t
 }
 
-func (s *step) turnBegins(turn int, due time.Duration) measurement.Phase {
+func (s *step) turnBegins(turn int, due, held time.Duration) measurement.Phase {
 	s.mu.Lock()
 	now := s.clk.Now()
 	s.integrate(now)
 	s.turns++
 	calls, turns := s.live, s.turns
-	enough := turn > 1 && s.countMeasured(due)
+	enough := turn > 1 && s.countMeasured(due, max(due, held))
 	phase := s.phase(due)
 	s.mu.Unlock()
 	if enough {
@@ -194,7 +231,7 @@ func (s *step) turnBegins(turn int, due time.Duration) measurement.Phase {
 // missed counts a turn that will never be due, so that a step whose calls fail does not wait for turns that cannot come.
 func (s *step) missed(at time.Duration) measurement.Phase {
 	s.mu.Lock()
-	enough := s.countMeasured(at)
+	enough := s.countMeasured(at, at)
 	phase := s.phase(at)
 	s.mu.Unlock()
 	if enough {
@@ -203,13 +240,14 @@ func (s *step) missed(at time.Duration) measurement.Phase {
 	return phase
 }
 
-// countMeasured reports whether this turn made the minimum; mu is held.
-func (s *step) countMeasured(due time.Duration) bool {
+// countMeasured reports whether this turn, which begins at an instant, made the minimum; mu is held. A window does not end before
+// the turn that made it long enough has begun, even if the cap held it back.
+func (s *step) countMeasured(due, begins time.Duration) bool {
 	if due < s.rec.WindowStart || s.measured >= s.c.MinTurns {
 		return false
 	}
 	s.measured++
-	s.lastDue = max(s.lastDue, due)
+	s.lastDue = max(s.lastDue, begins)
 	return s.measured == s.c.MinTurns
 }
 

@@ -6,14 +6,15 @@ import (
 	"time"
 
 	"kneefinder/generator/workload"
+	"kneefinder/measurement"
 )
 
 // Config is what a sweep asks of its calls and steps.
 type Config struct {
-	Script             workload.Script
+	Script             workload.Script  // with Requests, calls are a single turn each: Turns is 1, and OutputTokens is not asked for
 	Process            workload.Process // of call arrivals
 	Turns              int              // of a call; the first is the warm turn
-	OutputTokens       int              // asked of every turn but the warm one, which asks 1
+	OutputTokens       int              // asked of every turn but the warm one, which asks 1; Script.Output wins over it
 	Warmup             time.Duration    // before a step's window, at least a call's lifetime
 	StepDuration       time.Duration    // of the window, at least
 	MaxStepDuration    time.Duration    // of the window, at most, when MinTurns are slow to come
@@ -33,28 +34,38 @@ func (c *Config) slots() bool { return c.Process.Shards > 1 }
 // extends reports whether a window stays open until MinTurns have come.
 func (c *Config) extends() bool { return c.MinTurns > 0 && !c.slots() }
 
+// firstTurn is the number of a call's first turn.
+func (c *Config) firstTurn() int {
+	if c.Script.Requests != nil {
+		return measurement.LoneTurn
+	}
+	return 1
+}
+
 // window is how long a step's window is planned to be. With slots it is what a server that keeps up needs for a fifth more
 // than the minimum of turns, since a shard cannot know how many the others have had.
 func (c *Config) window(rate float64) time.Duration {
 	if !c.slots() {
 		return c.StepDuration
 	}
-	need := 1.2 * float64(c.MinTurns) / (rate * float64(c.Turns-1))
+	need := 1.2 * float64(c.MinTurns) / (rate * float64(max(1, c.Turns-1)))
 	return max(c.StepDuration, min(c.MaxStepDuration, time.Duration(math.Ceil(1000*need))*time.Millisecond))
 }
 
 // Validate names the first field that cannot be, its value and the rule.
 func (c *Config) Validate() error {
+	lone := c.Script.Requests != nil
 	for _, f := range []struct {
 		name string
 		ok   bool
 		got  any
 		rule string
 	}{
-		{"turns", c.Turns >= 2, c.Turns, "at least 2: the first is the discarded warm turn"},
-		{"output tokens", c.OutputTokens >= 1, c.OutputTokens, "at least 1"},
-		{"system prompt", c.Script.SystemWords >= 1, c.Script.SystemWords, "at least 1 word"},
-		{"user words", c.Script.UserWords >= 1, c.Script.UserWords, "at least 1 word"},
+		{"turns", lone || c.Turns >= 2, c.Turns, "at least 2: the first is the discarded warm turn"},
+		{"turns", !lone || c.Turns == 1, c.Turns, "1: a request is a call of one turn"},
+		{"output tokens", lone || c.OutputTokens >= 1, c.OutputTokens, "at least 1"},
+		{"system prompt", lone || c.Script.SystemWords >= 1, c.Script.SystemWords, "at least 1 word"},
+		{"user words", lone || c.Script.UserWords >= 1, c.Script.UserWords, "at least 1 word"},
 		{"gap", c.Script.GapMin >= 0 && c.Script.GapMax >= c.Script.GapMin, fmt.Sprint(c.Script.GapMin, "-", c.Script.GapMax), "0 or more, from low to high"},
 		{"warm-up", c.Warmup >= 0, c.Warmup, "0 or more"},
 		{"step duration", c.StepDuration > 0, c.StepDuration, "more than 0"},

@@ -60,7 +60,9 @@ func (s *step) turned(ctx, callCtx context.Context) {
 			}
 			cut(nil)
 		})
-		first += s.arrive(ctx, rateCtx, callCtx, segment{begin: begin, first: first, arrivals: s.c.Process.Arrivals(s.c.Script.Seed, n, rate)})
+		process := s.c.Process
+		process.Begin = first // a trace goes on where it was
+		first += s.arrive(ctx, rateCtx, callCtx, segment{begin: begin, first: first, arrivals: process.Arrivals(s.c.Script.Seed, n, rate)})
 		_ = turned.Wait(ctx) // where arrivals have an end
 		cut(nil)
 		begin = s.clk.Now()

@@ -58,7 +58,7 @@ type step struct {
 	arriving bool                      // the process of arrivals runs
 	slot     clock.Event               // set when a call ends, for the arrival that the cap holds back; nil when none
 	measured int                       // measured turns sent, or lost because an earlier turn failed
-	lastDue  time.Duration             // when the MinTurns-th of them was due
+	lastDue  time.Duration             // when the MinTurns-th of them was due, or was let go by the cap
 	refused  int                       // connections refused in a row
 	doomedAt time.Duration             // when the turn ended that doomed the step
 	gaps     []*hdrhistogram.Histogram // by turn index

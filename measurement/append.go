@@ -18,6 +18,9 @@ func appendTurn(b []byte, t *Turn, raw bool) []byte {
 	}
 	b = appendInstant(b, `,"sent_s":`, t.Sent)
 	b = appendInstant(b, `,"wrote_s":`, t.WroteRequest)
+	if t.Admitted > 0 {
+		b = appendInstant(b, `,"admitted_s":`, t.Admitted)
+	}
 	b = appendInstant(b, `,"headers_s":`, t.Headers)
 	b = appendInstant(b, `,"first_event_s":`, t.FirstEvent)
 	b = appendInstant(b, `,"first_token_s":`, t.FirstToken)

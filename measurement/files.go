@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -50,11 +52,11 @@ func ReadResults(path string) (Results, error) {
 	return r, nil
 }
 
-// WriteCSV writes one row a step. A figure that is absent is an empty cell; intervals are two columns, flags one, joined by
-// spaces.
+// WriteCSV writes one row a step. A figure that is absent is an empty cell; intervals are two columns, flags and objectives one
+// each, joined by spaces. What holds for the whole run stands in every row.
 func WriteCSV(w io.Writer, r Results) error {
 	out := csv.NewWriter(w)
-	columns := csvColumns()
+	columns := csvColumns(&r)
 	head := make([]string, len(columns))
 	for i, c := range columns {
 		head[i] = c.name
@@ -80,7 +82,7 @@ type csvColumn struct {
 	value func(*StepResult) string
 }
 
-func csvColumns() []csvColumn {
+func csvColumns(r *Results) []csvColumn {
 	num := func(f func(*StepResult) *float64) func(*StepResult) string {
 		return func(s *StepResult) string {
 			if v := f(s); v != nil {
@@ -100,7 +102,58 @@ func csvColumns() []csvColumn {
 	n := func(f func(*StepResult) int) func(*StepResult) string {
 		return func(s *StepResult) string { return strconv.Itoa(f(s)) }
 	}
-	return []csvColumn{
+	whole := func(f func(*StepResult) *int) func(*StepResult) string {
+		return func(s *StepResult) string {
+			if v := f(s); v != nil {
+				return strconv.Itoa(*v)
+			}
+			return ""
+		}
+	}
+	run := func(cell string) func(*StepResult) string { return func(*StepResult) string { return cell } }
+	loads, arrivals, turns, slo := r.Config.LoadOf, r.Config.Arrivals, "", []string{}
+	if loads == "" {
+		loads = "calls"
+	}
+	if arrivals == "" {
+		arrivals = "poisson"
+	}
+	if r.Config.Turns > 0 && r.Config.Told("turns") {
+		turns = strconv.Itoa(r.Config.Turns)
+	}
+	for _, o := range r.Config.SLO {
+		slo = append(slo, fmt.Sprintf("%s:p%.12g:%gms", o.Metric, o.Quantile*100, o.LimitMS))
+	}
+	var simulated []csvColumn // what only the log of a simulated run tells
+	if slices.ContainsFunc(r.Steps, func(s StepResult) bool { return s.Times != nil }) {
+		for _, of := range TimesOf() {
+			for _, q := range SpreadOf() {
+				simulated = append(simulated, csvColumn{of.Name + "_" + q.Name + "_ms", num(func(s *StepResult) *float64 {
+					if s.Times == nil {
+						return nil
+					}
+					return *q.At(of.At(s.Times))
+				})})
+			}
+		}
+	}
+	if slices.ContainsFunc(r.Steps, func(s StepResult) bool { return s.Engine != nil && s.Engine.Packing != nil }) {
+		packing := func(f func(*Packing) *float64) func(*StepResult) string {
+			return engine(func(e *EngineResult) *float64 {
+				if e.Packing == nil {
+					return nil
+				}
+				return f(e.Packing)
+			})
+		}
+		simulated = append(simulated,
+			csvColumn{"engine_steps", packing(func(p *Packing) *float64 { return &p.Steps })},
+			csvColumn{"engine_batch_mean", packing(func(p *Packing) *float64 { return p.BatchMean })},
+			csvColumn{"engine_batch_max", packing(func(p *Packing) *float64 { return p.BatchMost })},
+			csvColumn{"engine_mixed_step_share", packing(func(p *Packing) *float64 { return p.MixedShare })},
+			csvColumn{"engine_kv_usage_peak", engine(func(e *EngineResult) *float64 { return e.KVPeak })})
+	}
+	return append([]csvColumn{
 		{"step", n(func(s *StepResult) int { return s.Step })},
 		{"rate_calls_per_s", num(func(s *StepResult) *float64 { return &s.Rate })},
 		{"arrived_calls_per_s", num(func(s *StepResult) *float64 { return s.ArrivedRate })},
@@ -128,12 +181,7 @@ func csvColumns() []csvColumn {
 		{"achieved_concurrency", num(func(s *StepResult) *float64 { return s.AchievedConcurrency })},
 		{"live_turns_mean", num(func(s *StepResult) *float64 { return s.LiveTurnsMean })},
 		{"live_calls_mean", num(func(s *StepResult) *float64 { return s.LiveCallsMean })},
-		{"live_calls_max", func(s *StepResult) string {
-			if s.LiveCallsMax == nil {
-				return ""
-			}
-			return strconv.Itoa(*s.LiveCallsMax)
-		}},
+		{"live_calls_max", whole(func(s *StepResult) *int { return s.LiveCallsMax })},
 		{"in_flight_slope", num(func(s *StepResult) *float64 { return s.InFlightSlope })},
 		{"saturation_ratio", num(func(s *StepResult) *float64 { return s.SaturationRatio })},
 		{"schedule_lag_p99_ms", num(func(s *StepResult) *float64 { return s.ScheduleLagP99 })},
@@ -146,7 +194,7 @@ func csvColumns() []csvColumn {
 				if o.ValueMS != nil {
 					value = strconv.FormatFloat(*o.ValueMS, 'g', -1, 64)
 				}
-				parts = append(parts, fmt.Sprintf("%s:p%g=%s", o.Metric, o.Quantile*100, value))
+				parts = append(parts, fmt.Sprintf("%s:p%.12g=%s", o.Metric, o.Quantile*100, value))
 			}
 			return strings.Join(parts, " ")
 		}},
@@ -168,6 +216,49 @@ func csvColumns() []csvColumn {
 		{"gpu_utilization_mean", engine(func(e *EngineResult) *float64 { return e.GPUUtil })},
 		{"gpu_tensor_active_mean", engine(func(e *EngineResult) *float64 { return e.GPUTensor })},
 		{"gpu_power_watts_mean", engine(func(e *EngineResult) *float64 { return e.GPUPower })},
+		{"ttft_mean_ms", num(func(s *StepResult) *float64 { return s.TTFTMean })},
+		{"late_turns", whole(func(s *StepResult) *int { return s.LateTurns })},
+		{"n_eff", num(func(s *StepResult) *float64 { return s.NEff })},
+		{"pass_probability", num(func(s *StepResult) *float64 { return s.PassProbability })},
+		{"decided", func(s *StepResult) string { return string(s.Decided) }},
+		{"more_calls_needed", whole(func(s *StepResult) *int { return s.MoreCalls })},
+		{"label", run(r.Label)},
+		{"load_of", run(loads)},
+		{"arrivals", run(arrivals)},
+		{"turns", run(turns)},
+		{"slo", run(strings.Join(slo, " "))},
+	}, simulated...)
+}
+
+// TimesOf are the columns that a CSV has of Times beside those it has of every run.
+func TimesOf() []struct {
+	Name string
+	At   func(*Times) *Spread
+} {
+	return []struct {
+		Name string
+		At   func(*Times) *Spread
+	}{
+		{"queue_wait", func(t *Times) *Spread { return &t.QueueWait }},
+		{"ttft_from_admit", func(t *Times) *Spread { return &t.TTFTAdmitted }},
+		{"e2e", func(t *Times) *Spread { return &t.E2E }},
+	}
+}
+
+// SpreadOf are the figures of a Spread, by name.
+func SpreadOf() []struct {
+	Name string
+	At   func(*Spread) **float64
+} {
+	return []struct {
+		Name string
+		At   func(*Spread) **float64
+	}{
+		{"mean", func(s *Spread) **float64 { return &s.Mean }},
+		{"p50", func(s *Spread) **float64 { return &s.P50 }},
+		{"p90", func(s *Spread) **float64 { return &s.P90 }},
+		{"p95", func(s *Spread) **float64 { return &s.P95 }},
+		{"p99", func(s *Spread) **float64 { return &s.P99 }},
 	}
 }
 
@@ -188,6 +279,47 @@ func ReplaceFile(path string, write func(io.Writer) error) error {
 	}
 	if err := os.Rename(tmp, path); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
+}
+
+// mayBeNegative are the figures of a step that are differences.
+var mayBeNegative = []string{"in_flight_slope", "saturation_ratio", "schedule_lag_p99_ms"}
+
+// Check says of the first figure of a step that cannot be one of a measurement which it is, by its name in the files: a load is above 0,
+// counts, times and rates are not negative, shares are at most 1. What an engine said of itself is its own.
+func (s *StepResult) Check() error {
+	if !(s.Rate > 0) || math.IsInf(s.Rate, 0) {
+		return fmt.Errorf("rate_calls_per_s is %v, must be above 0", s.Rate)
+	}
+	if s.Verdict != "" && !slices.Contains([]Verdict{Pass, Fail, Undecided}, s.Verdict) {
+		return fmt.Errorf("verdict is %q, must be %s, %s or %s", s.Verdict, Pass, Fail, Undecided)
+	}
+	for _, c := range csvColumns(&Results{Steps: []StepResult{*s}}) {
+		if strings.HasPrefix(c.name, "engine_") || strings.HasPrefix(c.name, "gpu_") || slices.Contains(mayBeNegative, c.name) {
+			continue
+		}
+		v, err := strconv.ParseFloat(c.value(s), 64)
+		switch {
+		case err != nil: // a word, or absent
+		case v < 0:
+			return fmt.Errorf("%s is %v, must not be negative", c.name, v)
+		case v > 1+1e-9 && slices.Contains([]string{"error_rate", "cache_hit_rate", "pass_probability"}, c.name):
+			return fmt.Errorf("%s is %v, must be at most 1", c.name, v)
+		}
+	}
+	return nil
+}
+
+// Check says that results have no steps, or which of their steps holds a figure that no measurement can have; see StepResult.Check.
+func (r *Results) Check() error {
+	if len(r.Steps) == 0 {
+		return errors.New("has no steps")
+	}
+	for i := range r.Steps {
+		if err := r.Steps[i].Check(); err != nil {
+			return fmt.Errorf("has a step %d whose %w", r.Steps[i].Step, err)
+		}
 	}
 	return nil
 }

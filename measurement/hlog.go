@@ -125,7 +125,7 @@ func callsInFlight(s Step, turns []Turn) []int {
 		if !ok {
 			c = span{Never, Never}
 		}
-		if t.Turn == 1 {
+		if t.Turn == 1 || t.Turn == LoneTurn && c.begin < 0 {
 			c.begin = max(t.Due, t.Held)
 		}
 		c.end = max(c.end, t.End)

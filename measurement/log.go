@@ -9,6 +9,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -133,6 +134,7 @@ type turnLine struct {
 	Held        *seconds `json:"held_s,omitempty"`
 	Sent        seconds  `json:"sent_s"`
 	Wrote       seconds  `json:"wrote_s"`
+	Admitted    *seconds `json:"admitted_s,omitempty"`
 	Headers     seconds  `json:"headers_s"`
 	FirstEvent  seconds  `json:"first_event_s"`
 	FirstToken  seconds  `json:"first_token_s"`
@@ -211,8 +213,11 @@ func (s *seconds) UnmarshalJSON(b []byte) error {
 		return nil
 	}
 	d, err := decimal(string(b), 9)
+	if err != nil || d < 0 { // the run began at 0
+		return &json.UnmarshalTypeError{Value: string(b), Type: reflect.TypeFor[seconds]()}
+	}
 	*s = seconds(d)
-	return err
+	return nil
 }
 
 // millis is a duration as a JSON number of milliseconds, exact in nanoseconds.
@@ -229,18 +234,26 @@ func (m millis) MarshalJSON() ([]byte, error) {
 
 func (m *millis) UnmarshalJSON(b []byte) error {
 	d, err := decimal(string(b), 6)
+	if err != nil {
+		return &json.UnmarshalTypeError{Value: string(b), Type: reflect.TypeFor[millis]()}
+	}
 	*m = millis(d)
-	return err
+	return nil
 }
 
-// decimal reads a JSON number as an integer scaled by 10^places, without going through a float where it need not.
+// decimal reads a JSON number as an integer scaled by 10^places, without going through a float where it need not. One that is too
+// large for it is no number of a log.
 func decimal(s string, places int) (int64, error) {
 	if strings.ContainsAny(s, "eE") {
 		var f float64
 		if err := json.Unmarshal([]byte(s), &f); err != nil {
 			return 0, err
 		}
-		return int64(math.Round(f * math.Pow10(places))), nil
+		f = math.Round(f * math.Pow10(places))
+		if !(math.Abs(f) < 1<<63) {
+			return 0, fmt.Errorf("%q is too large", s)
+		}
+		return int64(f), nil
 	}
 	neg := strings.HasPrefix(s, "-")
 	whole, frac, _ := strings.Cut(strings.TrimPrefix(s, "-"), ".")
@@ -249,6 +262,9 @@ func decimal(s string, places int) (int64, error) {
 	for _, c := range whole + frac {
 		if c < '0' || c > '9' {
 			return 0, fmt.Errorf("%q is not a number", s)
+		}
+		if v > (math.MaxInt64-9)/10 {
+			return 0, fmt.Errorf("%q is too large", s)
 		}
 		v = v*10 + int64(c-'0')
 	}
@@ -280,6 +296,9 @@ func (l turnLine) turn() Turn {
 		CachedTokens: count(l.Cached), Reused: l.Reused, Dialed: time.Duration(l.Dialed), Retries: l.Retries, Local: l.Local, Outcome: l.Outcome, Detail: l.Detail}
 	if l.Held != nil {
 		t.Held = time.Duration(*l.Held)
+	}
+	if l.Admitted != nil {
+		t.Admitted = time.Duration(*l.Admitted)
 	}
 	if l.ITL != nil {
 		t.Events = l.ITL.N + 1
@@ -333,44 +352,144 @@ func readLine(in *bufio.Reader) ([]byte, error) {
 	return append(long, b...), err
 }
 
-// ReadLog reads a turn log; name stands in messages. A line that cannot be read costs that line and leaves a warning, for a
-// run that was killed ends in a torn one; a file whose first line is no header is refused with ErrNotLog.
+// ReadLog reads a turn log; name stands in messages. A line that cannot be read costs that line and
+// leaves a warning, for a run that was killed ends in a torn one; a file whose first line is no header is refused with ErrNotLog. Records
+// that some tool has put on one line, or on several lines each, are read all the same.
 func ReadLog(r io.Reader, name string) (Log, error) { return readLog(r, name, 0) }
 
 func readLog(r io.Reader, name string, turns int) (Log, error) {
-	log := Log{Turns: slices.Grow([]Turn(nil), turns)}
+	l := logReader{name: name, log: Log{Turns: slices.Grow([]Turn(nil), turns)}, steps: map[int]int{}}
 	in := bufio.NewReaderSize(r, 1<<20)
-	steps := map[int]int{} // step number -> index in log.Steps
+	if mark, _ := in.Peek(3); string(mark) == "\xef\xbb\xbf" {
+		_, _ = in.Discard(3)
+	}
 	for line := 1; ; line++ {
+		if line == 1 && overLines(in) {
+			data, err := io.ReadAll(in)
+			if err == nil {
+				err = l.values(data, 1)
+			}
+			if err != nil {
+				return l.log, fmt.Errorf("read %s: %w", name, err)
+			}
+			break
+		}
 		b, err := readLine(in)
 		if len(b) == 0 && err == io.EOF {
 			break
 		}
 		if err != nil && err != io.EOF {
-			return log, fmt.Errorf("read %s: %w", name, err)
+			return l.log, fmt.Errorf("read %s: %w", name, err)
 		}
-		torn := err == io.EOF
 		if len(bytes.TrimSpace(b)) == 0 {
 			continue
 		}
-		if e := log.add(b, steps, line == 1); e != nil {
-			if errors.Is(e, errSecondHeader) {
-				return log, fmt.Errorf("%s:%d: %w", name, line, e)
-			}
-			if line == 1 {
-				return log, fmt.Errorf("%s:1: %w (%v)", name, ErrNotLog, e)
-			}
-			what := e.Error()
-			if torn {
-				what = "the last line is torn: the run was cut while writing it"
-			}
-			log.Warnings = append(log.Warnings, fmt.Sprintf("%s:%d: %s; that line is left out", name, line, what))
+		if t, ok := scanTurn(b); ok && l.begun {
+			l.log.Turns = append(l.log.Turns, t)
+			continue
+		}
+		if err := l.line(b, line, err == io.EOF); err != nil {
+			return l.log, err
 		}
 	}
-	if log.Header.Schema == "" {
-		return log, fmt.Errorf("%s: %w (it is empty)", name, ErrNotLog)
+	if !l.begun {
+		return l.log, fmt.Errorf("%s: %w (it is empty)", name, ErrNotLog)
 	}
-	return log, nil
+	if n := l.untold; n > 0 {
+		l.log.Warnings = append(l.log.Warnings, fmt.Sprintf("%s: so it is with %d more lines, down to line %d", name, n, l.last))
+	}
+	return l.log, nil
+}
+
+// overLines reports whether a log's records stand on several lines each.
+func overLines(in *bufio.Reader) bool {
+	head, _ := in.Peek(4096)
+	first, rest, _ := bytes.Cut(bytes.TrimLeft(head, " \t\r\n"), []byte("\n"))
+	return bytes.HasPrefix(first, []byte("{")) && bytes.Contains(rest, []byte(LogSchema)) && !bytes.Contains(first, []byte(LogSchema)) && !json.Valid(first)
+}
+
+// logReader puts a log together, record by record.
+type logReader struct {
+	name   string
+	log    Log
+	steps  map[int]int // step number -> index in log.Steps
+	begun  bool        // the header was read
+	told   int         // warnings given
+	untold int         // and not given, for there are so many
+	last   int         // the line of the last of these
+}
+
+const mostWarnings = 10 // of lines; a log of which every line is bad must not become as many sentences
+
+func (l *logReader) warn(line int, says string) {
+	if l.told++; l.told > mostWarnings {
+		l.untold, l.last = l.untold+1, line
+		return
+	}
+	l.log.Warnings = append(l.log.Warnings, fmt.Sprintf("%s:%d: %s", l.name, line, says))
+}
+
+// line reads one line, which some tool may have made of several.
+func (l *logReader) line(b []byte, line int, last bool) error {
+	err := l.record(b, line)
+	var syntax *json.SyntaxError
+	if errors.As(err, &syntax) && several(b) {
+		return l.values(b, line)
+	}
+	return l.heed(err, line, last)
+}
+
+// several reports whether a whole JSON value stands in front of something else.
+func several(b []byte) bool {
+	in := json.NewDecoder(bytes.NewReader(b))
+	var first json.RawMessage
+	return in.Decode(&first) == nil
+}
+
+// values reads records that stand side by side, or on several lines each, from line on.
+func (l *logReader) values(data []byte, line int) error {
+	in := json.NewDecoder(bytes.NewReader(data))
+	for at := 0; ; {
+		var v json.RawMessage
+		err := in.Decode(&v)
+		if err == io.EOF {
+			return nil
+		}
+		begin := max(at, int(in.InputOffset())-len(v))
+		if err != nil {
+			begin += len(data[begin:]) - len(bytes.TrimLeft(data[begin:], " \t\r\n"))
+		}
+		line += bytes.Count(data[at:begin], []byte("\n"))
+		at = begin
+		if err != nil {
+			return l.heed(fmt.Errorf("what stands from here on is no JSON (%w)", err), line, errors.Is(err, io.ErrUnexpectedEOF))
+		}
+		if err := l.heed(l.record(v, line), line, false); err != nil {
+			return err
+		}
+	}
+}
+
+// heed makes a warning of what is wrong with a record, or an error where no log is left.
+func (l *logReader) heed(err error, line int, last bool) error {
+	var kind *json.UnmarshalTypeError
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, errSecondHeader):
+		return fmt.Errorf("%s:%d: %w", l.name, line, err)
+	case !l.begun:
+		return fmt.Errorf("%s:%d: %w (%v)", l.name, line, ErrNotLog, err)
+	}
+	what := err.Error()
+	if errors.As(err, &kind) {
+		what = fmt.Sprintf("%s is %s, which it cannot be", kind.Field, kind.Value)
+	}
+	if last {
+		what = "the last line is torn: the run was cut while writing it"
+	}
+	l.warn(line, what+"; that line is left out")
+	return nil
 }
 
 // dropFrom forgets steps from number on, and all that belongs to them.
@@ -422,11 +541,8 @@ func (log *Log) End() time.Duration {
 	return end
 }
 
-func (log *Log) add(b []byte, steps map[int]int, first bool) error {
-	if t, ok := scanTurn(b); ok && !first {
-		log.Turns = append(log.Turns, t)
-		return nil
-	}
+// record reads one record.
+func (l *logReader) record(b []byte, line int) error {
 	var kind struct {
 		Type   string `json:"type"`
 		Schema string `json:"schema"`
@@ -434,51 +550,94 @@ func (log *Log) add(b []byte, steps map[int]int, first bool) error {
 	if err := json.Unmarshal(b, &kind); err != nil {
 		return err
 	}
-	if first && (kind.Type != "header" || kind.Schema != LogSchema) {
+	if !l.begun && (kind.Type != "header" || kind.Schema != LogSchema) {
 		return fmt.Errorf("the first line is not a header with schema %q", LogSchema)
 	}
+	log := &l.log
 	switch kind.Type {
 	case "header":
-		if !first {
+		if l.begun {
 			return errSecondHeader
 		}
-		return json.Unmarshal(b, &log.Header)
+		if err := json.Unmarshal(b, &log.Header); err != nil {
+			return err
+		}
+		l.begun = true
 	case "step_begin", "step_end":
 		r := stepRecord{WindowEnd: seconds(Never), DrainEnd: seconds(Never)}
 		if err := json.Unmarshal(b, &r); err != nil {
 			return err
 		}
-		if i, ok := steps[r.Step]; ok {
+		if i, ok := l.steps[r.Step]; ok {
 			log.Steps[i] = r.step()
-			return nil
+			break
 		}
-		steps[r.Step] = len(log.Steps)
+		l.steps[r.Step] = len(log.Steps)
 		log.Steps = append(log.Steps, r.step())
 	case "turn":
 		never := seconds(Never)
-		l := turnLine{Due: never, Sent: never, Wrote: never, Headers: never, FirstEvent: never, FirstToken: never, LastToken: never, End: never}
-		if err := json.Unmarshal(b, &l); err != nil {
+		t := turnLine{Due: never, Sent: never, Wrote: never, Headers: never, FirstEvent: never, FirstToken: never, LastToken: never, End: never}
+		if err := json.Unmarshal(b, &t); err != nil {
 			return err
 		}
-		if l.Outcome == "" {
+		if t.Outcome == "" {
 			return errors.New("a turn without an outcome")
 		}
-		log.Turns = append(log.Turns, l.turn())
+		log.Turns = append(log.Turns, t.turn())
 	case "sample":
-		var l sampleLine
-		if err := json.Unmarshal(b, &l); err != nil {
+		var s sampleLine
+		if err := json.Unmarshal(b, &s); err != nil {
 			return err
 		}
-		log.Samples = append(log.Samples, EngineSample{At: time.Duration(l.At), Step: l.Step, Values: l.Values})
+		log.Samples = append(log.Samples, EngineSample{At: time.Duration(s.At), Step: s.Step, Values: s.Values})
 	case "resume":
-		var l epochLine
-		if err := json.Unmarshal(b, &l); err != nil {
+		var e epochLine
+		if err := json.Unmarshal(b, &e); err != nil {
 			return err
 		}
-		log.Epochs = append(log.Epochs, Epoch{FromStep: l.FromStep, At: time.Duration(l.At), Started: l.Started, Nonce: l.Nonce})
-		log.dropFrom(l.FromStep, steps)
+		log.Epochs = append(log.Epochs, Epoch{FromStep: e.FromStep, At: time.Duration(e.At), Started: e.Started, Nonce: e.Nonce})
+		log.dropFrom(e.FromStep, l.steps)
 	default:
 		return fmt.Errorf("unknown record type %q", kind.Type)
 	}
+	if key := doubled(b); key != "" {
+		l.warn(line, fmt.Sprintf("the key %.60q stands twice in one object; the second value counts", key))
+	}
 	return nil
+}
+
+// doubled finds a key that stands twice in one object of a valid JSON value; "" when there is none.
+func doubled(b []byte) string {
+	type object struct{ keys [][]byte } // nil of an array
+	var open []*object
+	key := false // a string that comes now is a key
+	for i := 0; i < len(b); i++ {
+		switch b[i] {
+		case '{':
+			open, key = append(open, &object{}), true
+		case '[':
+			open, key = append(open, nil), false
+		case '}', ']':
+			open, key = open[:len(open)-1], false
+		case ',':
+			key = len(open) > 0 && open[len(open)-1] != nil
+		case '"':
+			from := i + 1
+			for i = from; b[i] != '"'; i++ {
+				if b[i] == '\\' {
+					i++
+				}
+			}
+			if !key {
+				continue
+			}
+			key = false
+			in, name := open[len(open)-1], b[from:i]
+			if slices.ContainsFunc(in.keys, func(k []byte) bool { return bytes.Equal(k, name) }) {
+				return string(name)
+			}
+			in.keys = append(in.keys, name)
+		}
+	}
+	return ""
 }

@@ -67,6 +67,17 @@ func TestTurnDefinitions(t *testing.T) {
 	}
 	d, ok = turn.Lag()
 	check("lag", d, ok, 1*ms)
+	if _, ok := turn.QueueWait(); ok {
+		t.Error("a queue wait of a turn of which nobody knows when it was admitted")
+	}
+	turn.Admitted = 151 * ms
+	d, ok = turn.QueueWait()
+	check("queue wait", d, ok, 50*ms)
+	d, ok = turn.TTFTAdmitted()
+	check("TTFT from admission", d, ok, 150*ms)
+	turn.Outcome = OK
+	d, ok = turn.E2E()
+	check("end to end, from due to the last token", d, ok, 401*ms)
 	turn.Held = 100*ms + 500*time.Microsecond
 	d, ok = turn.Lag()
 	check("lag of a held call is counted from its release", d, ok, 500*time.Microsecond)
@@ -81,7 +92,7 @@ func genTurn(t *rapid.T) Turn {
 	n := rapid.IntRange(-1, 1e6)
 	d := func(name string) time.Duration { return time.Duration(instant.Draw(t, name)) }
 	turn := Turn{Call: n.Draw(t, "call"), Turn: 2, Step: 1, Due: d("due"), Held: d("held"), Sent: d("sent"), WroteRequest: d("wrote"),
-		Headers: d("headers"), FirstEvent: d("event"), FirstToken: d("first"), LastToken: d("last"), End: d("end"),
+		Admitted: max(0, d("admitted")), Headers: d("headers"), FirstEvent: d("event"), FirstToken: d("first"), LastToken: d("last"), End: d("end"),
 		PromptTokens: n.Draw(t, "prompt"), CompletionTokens: n.Draw(t, "completion"), CachedTokens: n.Draw(t, "cached"),
 		Dialed: time.Duration(rapid.Int64Range(0, 1e10).Draw(t, "dialed")), Retries: rapid.IntRange(0, 1).Draw(t, "retries"),
 		FirstEventTokens: 1, Reused: rapid.Bool().Draw(t, "reused"), Local: rapid.Bool().Draw(t, "local"), Outcome: OK, Detail: rapid.String().Draw(t, "detail")}

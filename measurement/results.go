@@ -69,6 +69,7 @@ type StepResult struct {
 	ITLP99         *float64    `json:"itl_p99_ms"`
 	ITLBasis       string      `json:"itl_basis,omitempty"` // "token" or "chunk"
 	TPOTP50        *float64    `json:"tpot_p50_ms"`
+	Times          *Times      `json:"times,omitempty"` // where the log tells when turns were admitted, as that of a simulated run does
 
 	ThroughputTurns     *float64 `json:"throughput_turns_s"`
 	OutputTokens        *float64 `json:"output_tok_s"`
@@ -97,6 +98,28 @@ type StepResult struct {
 	Engine     *EngineResult     `json:"engine,omitempty"` // absent when nothing was told of the engine or its GPUs
 }
 
+// Times are the times of a step's measured turns in whole: TTFT is what a turn waited before it was sent, QueueWait and TTFTAdmitted
+// together.
+type Times struct {
+	TTFT         Spread `json:"ttft_ms"`            // from due
+	QueueWait    Spread `json:"queue_wait_ms"`      // from sent until admitted
+	TTFTAdmitted Spread `json:"ttft_from_admit_ms"` // from admitted
+	ITL          Spread `json:"itl_ms"`
+	TPOT         Spread `json:"tpot_ms"`
+	E2E          Spread `json:"e2e_ms"` // from due to the last token, of turns that ended well
+}
+
+// Spread is a distribution in milliseconds. A percentile that lands on turns without a value is absent, and so is the mean when
+// there are any.
+type Spread struct {
+	N    int      `json:"n"` // values; of ITL gaps
+	Mean *float64 `json:"mean"`
+	P50  *float64 `json:"p50"`
+	P90  *float64 `json:"p90"`
+	P95  *float64 `json:"p95"`
+	P99  *float64 `json:"p99"`
+}
+
 // EngineResult is what the other side said of itself over a step's window. Gauges are means (or the most, or the least) of the
 // samples in the window. What is counted since the server began is the difference between the last sample before the window and the
 // first behind it, so it covers up to one interval of scraping more at each end; rates are by the time between those two.
@@ -120,6 +143,11 @@ type EngineResult struct {
 	PrefillBusy  *float64 `json:"prefill_busy"`   // 0..1, of the time
 	DecodeBusy   *float64 `json:"decode_busy"`
 
+	Packing     *Packing        `json:"packing,omitempty"`            // of an engine model, and so the next three
+	KVPeak      *float64        `json:"kv_usage_peak,omitempty"`      // 0..1: the most of the pool that running requests held, at any instant
+	QueuedSlope *float64        `json:"queued_slope_per_s,omitempty"` // of the requests that wait, after the window's first fifth
+	Replicas    []ReplicaResult `json:"replicas,omitempty"`           // of several behind a router
+
 	// TTFTClientMinus is the mean of ttft_sent, over the turns whose first token came between the same two samples, less the server's
 	// own mean: what network, HTTP and a gateway add. First turns are in it, since the server counts them too. It is a difference
 	// of means, over the same requests but for those at the edges; no percentile of one side may be taken from one of the other.
@@ -139,6 +167,28 @@ type EngineResult struct {
 	GPUPower    *float64 `json:"gpu_power_watts_mean"`       // from their energy counters where they have them
 	GPUClock    *float64 `json:"gpu_sm_clock_hertz_mean"`
 	GPUTempMost *float64 `json:"gpu_temperature_celsius_max"`
+}
+
+// Packing is how full an engine's steps were. A step's batch is the prompts that it computes, whole or in part, and the sequences
+// of which it generates the next token.
+type Packing struct {
+	Steps        float64  `json:"steps"`
+	BatchMean    *float64 `json:"batch_mean"` // requests a step
+	BatchMost    *float64 `json:"batch_max"`
+	PrefillMean  *float64 `json:"prefill_requests_mean"`
+	DecodeMean   *float64 `json:"decode_requests_mean"`
+	QueryMean    *float64 `json:"query_tokens_mean"`  // tokens a step that go through the model: of prompts, and one of each sequence
+	PrefillShare *float64 `json:"prefill_step_share"` // 0..1: of the steps, those that compute prompts
+	MixedShare   *float64 `json:"mixed_step_share"`   // 0..1: of the steps, those that do both
+}
+
+// ReplicaResult is one engine of several behind a router.
+type ReplicaResult struct {
+	Replica      int      `json:"replica"`
+	PromptTokens *float64 `json:"prompt_tokens"` // of requests admitted there
+	CacheHitRate *float64 `json:"cache_hit_rate"`
+	KVUsageMean  *float64 `json:"kv_usage_mean"`
+	RunningMean  *float64 `json:"running_mean"`
 }
 
 // ObjectiveResult is one objective and what was measured for it.
@@ -214,6 +264,19 @@ func FlagMeaning(flag string) string {
 		return "the λ that came differs from the λ asked by more than a tenth"
 	}
 	return ""
+}
+
+// FlagMeaningOf is FlagMeaning of a run whose loads count what Config.LoadOf says: another tool's flags are not ours.
+func FlagMeaningOf(flag, loadOf string) string {
+	if loadOf == Requests {
+		switch flag {
+		case FlagClientLimited:
+			return "the tool itself sent late"
+		case FlagCapBound:
+			return "requests waited for the tool's own cap on requests in flight"
+		}
+	}
+	return FlagMeaning(flag)
 }
 
 // KneeStatus says what became of the search for a knee.

@@ -20,10 +20,13 @@ func scanTurn(line []byte) (t Turn, ok bool) {
 	t.Step = s.int(`,"step":`)
 	t.Due = s.instant(`,"due_s":`)
 	if s.next(`,"held_s":`) {
-		t.Held = s.decimal(9)
+		t.Held = s.at()
 	}
 	t.Sent = s.instant(`,"sent_s":`)
 	t.WroteRequest = s.instant(`,"wrote_s":`)
+	if s.next(`,"admitted_s":`) {
+		t.Admitted = s.at()
+	}
 	t.Headers = s.instant(`,"headers_s":`)
 	t.FirstEvent = s.instant(`,"first_event_s":`)
 	t.FirstToken = s.instant(`,"first_token_s":`)
@@ -170,6 +173,12 @@ func (s *scanner) instant(key string) time.Duration {
 	if s.next("null") {
 		return Never
 	}
+	return s.at()
+}
+
+// at reads seconds since the start of the run, which are never negative.
+func (s *scanner) at() time.Duration {
+	s.ok = s.ok && !s.peek("-")
 	return s.decimal(9)
 }
 

@@ -22,7 +22,7 @@ func randomTurn(r *rand.Rand) Turn {
 		return time.Duration(r.Int64N(int64(5000 * time.Hour)))
 	}
 	n := func() int { return r.IntN(40000) - 1 }
-	t := Turn{Call: r.IntN(1e9), Turn: r.IntN(9), Step: r.IntN(20), Due: at(), Held: at(), Sent: at(), WroteRequest: at(), Headers: at(), FirstEvent: at(),
+	t := Turn{Call: r.IntN(1e9), Turn: r.IntN(9), Step: r.IntN(20), Due: at(), Held: at(), Sent: at(), WroteRequest: at(), Admitted: max(0, at()), Headers: at(), FirstEvent: at(),
 		FirstToken: at(), LastToken: at(), End: at(), GapMax: time.Duration(r.Int64N(1e9)), Events: r.IntN(3), FirstEventTokens: r.IntN(3),
 		PromptTokens: n(), CompletionTokens: n(), CachedTokens: n(), Reused: r.IntN(2) == 0, Dialed: time.Duration(r.Int64N(3)), Retries: r.IntN(2),
 		Local: r.IntN(5) == 0, Outcome: outcomes[r.IntN(len(outcomes))]}
@@ -45,6 +45,10 @@ func turnToLine(t Turn, raw bool) turnLine {
 	if t.Held >= 0 {
 		held := seconds(t.Held)
 		l.Held = &held
+	}
+	if t.Admitted > 0 {
+		admitted := seconds(t.Admitted)
+		l.Admitted = &admitted
 	}
 	if d, ok := t.TTFT(); ok {
 		ms := millis(d)

@@ -1,6 +1,10 @@
 package measurement
 
-import "time"
+import (
+	"fmt"
+	"slices"
+	"time"
+)
 
 // Header is the first record of a run: what was asked for, and of whom.
 type Header struct {
@@ -43,10 +47,84 @@ type Config struct {
 	MaxConcurrentCalls int         `json:"max_concurrent_calls"`
 	Language           string      `json:"language,omitempty"`
 	SLO                []Objective `json:"slo"`
-	Transcripts        string      `json:"transcripts,omitempty"` // the file whose calls were spoken instead of filler
-	Preconnect         bool        `json:"preconnect,omitempty"`  // a connection was opened in the gap before each later turn
-	Arrivals           string      `json:"arrivals,omitempty"`    // "poisson" when empty; "constant", "gamma:2", "ramp:30s", "recorded", or "closed": then the rates are calls at once
+	Transcripts        string      `json:"transcripts,omitempty"`    // the file whose calls were spoken instead of filler
+	Preconnect         bool        `json:"preconnect,omitempty"`     // a connection was opened in the gap before each later turn
+	Arrivals           string      `json:"arrivals,omitempty"`       // "poisson" when empty; "constant", "gamma:2", "ramp:30s", "burst:8:10s:50s", "trace", a file of instants, or "closed": then the rates are calls at once
+	LoadOf             string      `json:"load_of,omitempty"`        // what a load counts: calls when empty, or Requests
+	OutputLengths      string      `json:"output_lengths,omitempty"` // the distribution of OutputTokens, which is its mean; one length when empty
+	PromptTokens       int         `json:"prompt_tokens,omitempty"`  // of calls of one turn: the mean of their whole prompts
+	PromptLengths      string      `json:"prompt_lengths,omitempty"` // of calls of one turn: the distribution of what is their own, behind the prefix
+	PrefixTokens       int         `json:"prefix_tokens,omitempty"`  // of calls of one turn: how long the prefixes are that they share
+	Prefixes           int         `json:"prefixes,omitempty"`       // how many there are
+	PrefixZipf         float64     `json:"prefix_zipf,omitempty"`    // how unevenly they are drawn; 0 is uniformly
+	Trace              string      `json:"trace,omitempty"`          // the file whose requests were asked; "trace" as Arrivals when at its own instants, or those at another speed
+	TraceRequests      int         `json:"trace_requests,omitempty"` // how many it has
+	TraceOnce          bool        `json:"trace_once,omitempty"`     // it was asked once, from its first to its last, instead of until the end of each step
+	TraceBlock         int         `json:"trace_block,omitempty"`    // tokens of a prompt that one of its hash ids stands for; absent when it has none
+	Unknown            []string    `json:"unknown,omitempty"`        // of a run that another tool measured: the settings, by their names here, that its files do not tell
 }
+
+// Requests are what the loads of runs count whose calls are a single turn each: of other tools, and of our own with LoneTurn.
+const Requests = "requests"
+
+// LoneTurn is the number of the turn of a call that is a single request. It is measured, for it has no warm turn before it.
+const LoneTurn = 2
+
+// Lone reports whether calls were single requests.
+func (c *Config) Lone() bool { return c.LoadOf == Requests && c.Turns == 1 }
+
+// FirstTurn is the number of a call's first turn.
+func (c *Config) FirstTurn() int {
+	if c.Lone() {
+		return LoneTurn
+	}
+	return 1
+}
+
+// MeasuredTurns is how many turns of a call are measured, at least 1.
+func (c *Config) MeasuredTurns() int { return max(1, c.Turns-1) }
+
+// Asked is what single requests ask, in a few words; "" for other calls.
+func (c *Config) Asked() string {
+	if !c.Lone() {
+		return ""
+	}
+	text := ""
+	switch {
+	case c.Trace != "":
+		text = fmt.Sprintf("the %d requests of %s, prompts of %d tokens on average, answers of %d tokens on average", c.TraceRequests, c.Trace, c.PromptTokens, c.OutputTokens)
+		if c.TraceBlock > 0 {
+			text += fmt.Sprintf(", a hash id for each %d tokens", c.TraceBlock)
+		}
+		if !c.TraceOnce {
+			text += ", again and again"
+		}
+		return text
+	case c.PrefixTokens == 0:
+		text = tokens("prompts", c.PromptTokens, c.PromptLengths)
+	default:
+		prefix := "the same prefix"
+		if c.Prefixes > 1 {
+			prefix = fmt.Sprintf("one of %d shared prefixes", c.Prefixes)
+		}
+		if c.PrefixZipf > 0 {
+			prefix += fmt.Sprintf(" (Zipf %g)", c.PrefixZipf)
+		}
+		text = fmt.Sprintf("prompts of %d tokens on average: %s of %d, then %s of their own", c.PromptTokens, prefix, c.PrefixTokens, c.PromptLengths)
+	}
+	return text + ", " + tokens("answers", c.OutputTokens, c.OutputLengths)
+}
+
+// tokens says how long something is; by is its distribution, if it has one.
+func tokens(of string, mean int, by string) string {
+	if by == "" || by == fmt.Sprint(mean) {
+		return fmt.Sprintf("%s of %d tokens", of, mean)
+	}
+	return fmt.Sprintf("%s of %d tokens on average (%s)", of, mean, by)
+}
+
+// Told reports whether a setting, by its name in JSON, is known: what is not is neither 0 nor anything else.
+func (c Config) Told(name string) bool { return !slices.Contains(c.Unknown, name) }
 
 // Objective is one service level: the Quantile of Metric must not exceed LimitMS.
 type Objective struct {

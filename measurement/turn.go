@@ -54,13 +54,14 @@ func (p Phase) String() string { return [...]string{"", "warmup", "window", "dra
 // Turn is one request of a call and everything that was timed about it.
 type Turn struct {
 	Call int // the call's number, unique in the run: step*CallsPerStep + its arrival's number
-	Turn int // 1 is the warm turn
+	Turn int // 1 is the warm turn; a call that is a single request has none, and its turn is LoneTurn
 	Step int // the step's number, from 0
 
 	Due          time.Duration // when the turn should start; for NotSent, when it became known that it never would
 	Held         time.Duration // until when the concurrency cap held the call back; Never when it did not
 	Sent         time.Duration // just before the request was handed to the transport
 	WroteRequest time.Duration // the last byte of the request was written
+	Admitted     time.Duration // the engine first took it into its batch; 0 when it never did, or nobody knows, as of real endpoints
 	Headers      time.Duration // the response's headers were read
 	FirstEvent   time.Duration // the first event of any kind was read
 	FirstToken   time.Duration // the first event with content, reasoning or a tool call was read
@@ -115,6 +116,32 @@ func (t *Turn) TTFTSent() (d time.Duration, ok bool) {
 		return 0, false
 	}
 	return t.FirstToken - t.Sent, true
+}
+
+// QueueWait is Admitted - Sent, the time in the engine's queue with the host's preparing of the request; ok is false when it was
+// never admitted or nobody knows.
+func (t *Turn) QueueWait() (d time.Duration, ok bool) {
+	if t.Admitted <= 0 || t.Sent < 0 {
+		return 0, false
+	}
+	return t.Admitted - t.Sent, true
+}
+
+// TTFTAdmitted is FirstToken - Admitted, TTFT without any waiting; ok is false when no token came or nobody knows when the
+// request was admitted.
+func (t *Turn) TTFTAdmitted() (d time.Duration, ok bool) {
+	if t.FirstToken < 0 || t.Admitted <= 0 {
+		return 0, false
+	}
+	return t.FirstToken - t.Admitted, true
+}
+
+// E2E is LastToken - Due, from when the turn was due to its last token; ok is false when it did not end well.
+func (t *Turn) E2E() (d time.Duration, ok bool) {
+	if t.Outcome != OK || t.LastToken < 0 || t.Due < 0 {
+		return 0, false
+	}
+	return t.LastToken - t.Due, true
 }
 
 // TPOT is (LastToken - FirstToken)/(n - k), n the completion tokens and k those of the first event; ok is false when n <= k

@@ -5,6 +5,7 @@ package simulation
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"kneefinder/clock"
@@ -18,7 +19,7 @@ import (
 type Engine interface {
 	Submit(at time.Duration, r engine.Request)
 	Abort(at time.Duration, id uint64)
-	Next() (at time.Duration, ok bool)
+	Quiet() (at time.Duration, ok bool)
 	AdvanceTo(at time.Duration, s engine.Sink)
 }
 
@@ -31,6 +32,7 @@ type Endpoint struct {
 	words  [workload.BlockWords]engine.Token
 	nextID uint64
 	open   map[uint64]*answer
+	steps  StepWatcher   // nil for nobody
 	chats  map[int]*chat // by call
 }
 
@@ -39,6 +41,8 @@ type answer struct {
 	first clock.Event // set at the first token or the end
 	done  clock.Event
 	turn  measurement.Turn
+	last  bool // nobody reads the reply
+	most  int  // tokens asked for
 	seed  uint64
 	reply []engine.Token
 }
@@ -70,8 +74,26 @@ func NewRun(eng Engine, lexicon *workload.Lexicon, limits generator.Limits) (*cl
 // source lets the clock be made before the endpoint that it drives.
 type source struct{ e **Endpoint }
 
-func (s source) Next() (time.Duration, bool) { return (*s.e).eng.Next() }
-func (s source) AdvanceTo(at time.Duration)  { (*s.e).eng.AdvanceTo(at, sink{*s.e}) }
+// Next may pass over instants at which nothing happens but further tokens: no process waits for those.
+func (s source) Next() (time.Duration, bool) { return (*s.e).eng.Quiet() }
+func (s source) AdvanceTo(at time.Duration) {
+	e := *s.e
+	if e.steps != nil {
+		e.eng.AdvanceTo(at, watchSink{sink{e}})
+		return
+	}
+	e.eng.AdvanceTo(at, sink{e})
+}
+
+// StepWatcher is told of every step of the engine, when it has ended.
+type StepWatcher interface {
+	// Step is of the engine with that index behind a router, of 0 where there is one engine. What it is told is the engine's.
+	Step(replica int, s *engine.Step)
+}
+
+// Watch tells w of every step that begins from now on. The engine then makes each of them by itself, which takes longer and changes
+// nothing.
+func (e *Endpoint) Watch(w StepWatcher) { e.steps = w }
 
 // Do submits the request at this instant and waits for its end.
 func (e *Endpoint) Do(ctx context.Context, req generator.Request) generator.Reply {
@@ -79,7 +101,7 @@ func (e *Endpoint) Do(ctx context.Context, req generator.Request) generator.Repl
 	e.nextID++
 	id := e.nextID
 	prompt := e.render(req)
-	a := &answer{first: e.clk.NewEvent(), done: e.clk.NewEvent(), seed: engine.ReplySeed(prompt), turn: measurement.NewTurn()}
+	a := &answer{first: e.clk.NewEvent(), done: e.clk.NewEvent(), last: req.Last, most: req.MaxTokens, seed: engine.ReplySeed(prompt), turn: measurement.NewTurn()}
 	a.turn.Sent, a.turn.WroteRequest, a.turn.PromptTokens, a.turn.Reused = sent, sent, len(prompt), true
 	e.open[id] = a
 	e.eng.Submit(sent, engine.Request{ID: id, Call: req.Call, Turn: req.Turn, Prompt: prompt, MaxTokens: req.MaxTokens})
@@ -131,18 +153,13 @@ func (e *Endpoint) render(req generator.Request) []engine.Token {
 	}
 	for _, m := range req.Prompt[c.messages:] {
 		c.tokens = engine.AppendOpen(c.tokens, m.Role)
-		switch s := m.Content.Segment; {
+		switch {
 		case m.Content.Tokens != nil:
 			c.tokens = append(c.tokens, m.Content.Tokens...)
-		case s.Words > 0:
-			var index [workload.BlockWords]uint8
-			for b := range s.Blocks() {
-				for _, w := range s.AppendBlock(index[:0], b) {
-					c.tokens = append(c.tokens, e.words[w])
-				}
-			}
-		default:
+		case m.Content.Text != "":
 			c.tokens = engine.AppendText(c.tokens, m.Content.Text)
+		default:
+			c.tokens = e.appendDrawn(c.tokens, &m.Content)
 		}
 		c.tokens = engine.AppendClose(c.tokens)
 	}
@@ -151,19 +168,51 @@ func (e *Endpoint) render(req generator.Request) []engine.Token {
 	return open[:len(open):len(open)]
 }
 
-// Overhead is how many tokens the chat template adds to a first turn's own words.
-func Overhead() int {
+// appendDrawn appends the tokens of drawn words, which are as many.
+func (e *Endpoint) appendDrawn(dst []engine.Token, c *workload.Content) []engine.Token {
+	words := 0
+	for i := 0; ; i++ {
+		s, ok := c.Part(i)
+		if !ok {
+			break
+		}
+		words += s.Words
+	}
+	dst = slices.Grow(dst, words+templateRoom)
+	var index [workload.BlockWords]uint8
+	for i := 0; ; i++ {
+		s, ok := c.Part(i)
+		if !ok {
+			return dst
+		}
+		for b := range s.Blocks() {
+			block, at := s.AppendBlock(index[:0], b), len(dst)
+			dst = dst[:at+len(block)] // there is room
+			for i, out := 0, dst[at:]; i < len(block) && i < len(out); i++ {
+				out[i] = e.words[block[i]%workload.BlockWords]
+			}
+		}
+	}
+}
+
+// templateRoom is enough for what the chat template adds behind a message.
+const templateRoom = 32
+
+// Overhead is how many tokens the chat template adds to the script's own words of a call's first turn.
+func Overhead(script *workload.Script) int {
 	n := len(engine.AppendBOS(nil))
-	n += len(engine.AppendOpen(nil, "system")) + len(engine.AppendOpen(nil, "user")) + len(engine.AppendOpen(nil, "assistant"))
-	return n + 2*len(engine.AppendClose(nil))
+	for _, role := range script.Roles() {
+		n += len(engine.AppendOpen(nil, role)) + len(engine.AppendClose(nil))
+	}
+	return n + len(engine.AppendOpen(nil, "assistant"))
 }
 
 // sink stamps what the engine tells on the answers it concerns.
 type sink struct{ e *Endpoint }
 
-func (s sink) Admitted(id uint64, _ time.Duration, cached int) {
+func (s sink) Admitted(id uint64, at time.Duration, cached int) {
 	if a := s.e.open[id]; a != nil {
-		a.turn.CachedTokens = cached
+		a.turn.Admitted, a.turn.CachedTokens = at, cached
 	}
 }
 
@@ -175,13 +224,47 @@ func (s sink) Tokens(id uint64, at time.Duration, n int) {
 	t := &a.turn
 	if t.FirstToken == measurement.Never {
 		t.Headers, t.FirstEvent, t.FirstToken, t.FirstEventTokens = at, at, at, n
+		t.Gaps = make([]time.Duration, 0, min(max(a.most, n), mostAtOnce)-1)
 		a.first.Set()
 	} else {
 		t.Gaps = append(t.Gaps, at-t.LastToken)
 	}
 	t.Events++
 	t.LastToken = at
+	if a.last {
+		return
+	}
 	for range n {
+		a.reply = append(a.reply, engine.ReplyToken(a.seed, len(a.reply)))
+	}
+}
+
+// Burst is Tokens for each id and each instant.
+func (s sink) Burst(ids []uint64, ats []time.Duration) {
+	for _, id := range ids {
+		if a := s.e.open[id]; a != nil {
+			a.burst(ats)
+		}
+	}
+}
+
+// mostAtOnce is for how many tokens room is made before they come.
+const mostAtOnce = 4096
+
+// burst takes one more token at each of the instants; the first has come before.
+func (a *answer) burst(ats []time.Duration) {
+	t := &a.turn
+	last := t.LastToken
+	for _, at := range ats {
+		t.Gaps = append(t.Gaps, at-last)
+		last = at
+	}
+	t.LastToken = last
+	t.Events += len(ats)
+	if a.last {
+		return
+	}
+	for range ats {
 		a.reply = append(a.reply, engine.ReplyToken(a.seed, len(a.reply)))
 	}
 }
@@ -193,6 +276,13 @@ func (s sink) Finished(id uint64, at time.Duration, f engine.Finish) {
 	}
 	a.turn.End, a.turn.CompletionTokens, a.turn.CachedTokens = at, f.CompletionTokens, f.CachedTokens
 	a.turn.Outcome = measurement.OK
+	if f.Reason == engine.Failed {
+		a.turn.Outcome, a.turn.Detail, a.turn.PromptTokens = measurement.HTTP5xx, f.Detail, measurement.Unknown
+		a.turn.CompletionTokens, a.turn.CachedTokens = measurement.Unknown, measurement.Unknown
+		if a.turn.FirstToken != measurement.Never {
+			a.turn.Outcome = measurement.StreamError
+		}
+	}
 	if f.Reason == engine.Refused {
 		a.turn.Outcome, a.turn.Detail, a.turn.PromptTokens = measurement.HTTP4xx, f.Detail, measurement.Unknown
 		a.turn.CompletionTokens, a.turn.CachedTokens = measurement.Unknown, measurement.Unknown
@@ -200,3 +290,13 @@ func (s sink) Finished(id uint64, at time.Duration, f engine.Finish) {
 	a.first.Set()
 	a.done.Set()
 }
+
+// watchSink also passes on the steps, of one engine and of several: it is an engine's Watcher and a fleet's.
+type watchSink struct{ sink }
+
+func (watchSink) Retracted(uint64, time.Duration, int)           {}
+func (watchSink) Rested(time.Duration, engine.Stats)             {}
+func (watchSink) Routed(uint64, time.Duration, int)              {}
+func (watchSink) ReplicaRested(int, time.Duration, engine.Stats) {}
+func (s watchSink) Stepped(step engine.Step)                     { s.e.steps.Step(0, &step) }
+func (s watchSink) ReplicaStepped(replica int, step engine.Step) { s.e.steps.Step(replica, &step) }

@@ -35,19 +35,28 @@ func Replay(ctx context.Context, clk clock.Clock, to generator.Endpoint, script 
 	}
 	for _, call := range order {
 		clk.Go(fmt.Sprint("call ", call), func() {
-			prompt := script.Open(call)
+			var prompt workload.Prompt
+			if script.Requests == nil {
+				prompt = script.Open(call)
+			}
 			for i, was := range calls[call] {
 				if clk.SleepUntil(ctx, was.Sent) != nil {
 					break
 				}
-				req := generator.Request{Step: was.Step, Call: call, Turn: was.Turn, Prompt: prompt, MaxTokens: outputTokens, Last: i == len(calls[call])-1}
+				req := generator.Request{Step: was.Step, Call: call, Turn: was.Turn, Prompt: prompt, MaxTokens: script.OutputTokens(call, was.Turn, outputTokens), Last: i == len(calls[call])-1}
 				if was.Turn == 1 {
 					req.MaxTokens = 1
+				}
+				if script.Requests != nil {
+					ask := script.Ask(call, call%measurement.CallsPerStep)
+					req.Prompt, req.MaxTokens, req.Last = ask.Prompt, ask.MaxTokens, true
 				}
 				r := to.Do(ctx, req)
 				r.Turn.Step, r.Turn.Call, r.Turn.Turn, r.Turn.Due, r.Turn.Held = was.Step, call, was.Turn, was.Due, was.Held
 				out = append(out, r.Turn)
-				prompt = script.Next(prompt, call, was.Turn, r.Content)
+				if !req.Last {
+					prompt = script.Next(prompt, call, was.Turn, r.Content)
+				}
 			}
 			if open--; open == 0 {
 				done.Set()

@@ -69,23 +69,13 @@ func newBounds(shown []float64, unit float64) *bounds {
 	return b
 }
 
-// move puts the edge of a limit where the limit is: at the largest duration whose milliseconds do not exceed it, which is how
-// a percentile is judged.
+// move puts the edge of a limit where the limit is: at the longest time within it, which is how a percentile is judged.
 func (b *bounds) move(limitMS float64) {
 	for i, s := range b.shown {
 		if s == names.Seconds(limitMS) {
-			b.raw[i] = within(limitMS)
+			b.raw[i] = int64(names.Within(limitMS))
 		}
 	}
-}
-
-// within is the largest duration, in nanoseconds, of at most limitMS.
-func within(limitMS float64) int64 {
-	n := int64(limitMS*1e6) + 1
-	for float64(n)/1e6 > limitMS {
-		n--
-	}
-	return n
 }
 
 // bucket is the index of the bucket that v belongs to; len(b.raw) for what exceeds all.

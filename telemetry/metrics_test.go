@@ -202,8 +202,8 @@ func TestEveryNameIsShown(t *testing.T) {
 		}
 	}
 	for name, mf := range got {
-		if strings.HasPrefix(name, "kneeload_") && (help[name] == "" || mf.GetHelp() != help[name]) {
-			t.Errorf("%s is shown with the help %q, want %q", name, mf.GetHelp(), help[name])
+		if strings.HasPrefix(name, "kneeload_") && (help(name) == "" || mf.GetHelp() != help(name)) {
+			t.Errorf("%s is shown with the help %q, want %q", name, mf.GetHelp(), help(name))
 		}
 	}
 }

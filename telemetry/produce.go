@@ -30,7 +30,7 @@ func (t *Telemetry) snapshot(run bool, wanted func(*step) bool) []metricdata.Sco
 	defer t.collecting.Unlock()
 	t.mu.Lock()
 	now := t.cfg.Clock.Now()
-	s := &snapshot{start: t.cfg.Started, time: t.cfg.Started.Add(now), at: make(map[string]int, len(help))}
+	s := &snapshot{start: t.cfg.Started, time: t.cfg.Started.Add(now), at: map[string]int{}}
 	t.settle(now - settles)
 	for _, st := range t.steps {
 		if wanted(st) {
@@ -151,7 +151,7 @@ func (s *snapshot) family(name string, data metricdata.Aggregation) *metricdata.
 	if !ok {
 		i = len(s.metrics)
 		s.at[name] = i
-		s.metrics = append(s.metrics, metricdata.Metrics{Name: name, Description: help[name], Unit: unit(name), Data: data})
+		s.metrics = append(s.metrics, metricdata.Metrics{Name: name, Description: help(name), Unit: unit(name), Data: data})
 	}
 	return &s.metrics[i]
 }

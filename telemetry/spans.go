@@ -35,7 +35,8 @@ type spans struct {
 	mu     sync.Mutex
 	name   string // of a turn's span
 	common []attribute.KeyValue
-	turns  int // of each call; 0 when calls differ
+	first  int // number of a call's first turn
+	turns  int // number of its last; 0 when calls differ
 	max    int64
 	open   map[int]*openCall
 }
@@ -75,8 +76,15 @@ func (s *spans) setRun(h measurement.Header) {
 	if h.Engine.Model != "" {
 		s.name += " " + h.Engine.Model
 	}
-	if s.turns = h.Config.Turns; h.Config.Transcripts != "" {
+	s.first, s.turns = h.Config.FirstTurn(), h.Config.Turns
+	switch {
+	case h.Config.Lone():
+		s.turns = measurement.LoneTurn
+	case h.Config.Transcripts != "":
 		s.turns = 0
+	}
+	if h.Config.OutputLengths != "" || h.Config.Trace != "" {
+		s.max = 0 // each turn asks for another number
 	}
 }
 
@@ -122,7 +130,7 @@ func (s *spans) turn(u *measurement.Turn) (e exemplar) {
 	}
 	s.mu.Lock()
 	c := s.open[u.Call]
-	if c == nil && u.Turn == 1 {
+	if c == nil && u.Turn == s.first {
 		c = &openCall{ids: s.ids(u.Call, 0), call: u.Call, step: u.Step, begin: u.Due}
 		s.open[u.Call] = c
 	}

@@ -30,6 +30,7 @@ import (
 
 	"kneefinder/clock"
 	"kneefinder/measurement"
+	"kneefinder/telemetry/names"
 )
 
 // Config is what telemetry is to show, and where.
@@ -133,7 +134,7 @@ func New(ctx context.Context, cfg Config) (*Telemetry, error) {
 	}
 	for _, o := range slices.Backward(cfg.Objectives) {
 		if o.Metric == "ttft" {
-			t.limit = within(o.LimitMS)
+			t.limit = int64(names.Within(o.LimitMS))
 		}
 	}
 	t.base, t.build, t.run = t.attrs(), t.buildInfo(), t.limits(cfg.Objectives)

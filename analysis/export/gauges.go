@@ -22,15 +22,15 @@ func (e *exporter) gauges() {
 	e.inProgress()
 	e.figures()
 	end := e.end()
-	e.head(names.SLO, "gauge", "Limit of an objective.")
+	e.head(names.SLO, "gauge")
 	for _, o := range e.r.Config.SLO {
 		e.stays(e.steps[0].Start, end, names.Seconds(o.LimitMS), names.SLO, names.Metric, o.Metric, names.Quantile, quantile(o.Quantile))
 	}
-	e.head(names.RunInfo, "gauge", "The run; always 1.")
+	e.head(names.RunInfo, "gauge")
 	g := e.r.Engine
 	arrivals := cmp.Or(e.r.Config.Arrivals, "poisson")
 	e.stays(e.steps[0].Start, end, 1, names.RunInfo, "tool", e.r.Tool, "model", g.Model, "engine", g.Kind, "engine_version", g.Version, "gpu", g.GPU, "fidelity", g.Fidelity, "arrivals", arrivals)
-	e.head(names.RunState, "gauge", "1 for the state that the run is in.")
+	e.head(names.RunState, "gauge")
 	for _, state := range []string{"running", "done"} {
 		e.stays(e.steps[0].Start, end, *truth(state == "running"), names.RunState, names.State, state)
 		e.sample(end+time.Second, *truth(state == "done"), names.RunState, names.State, state)
@@ -87,11 +87,11 @@ func (e *exporter) inProgress() {
 		}
 	}
 	for _, f := range []struct {
-		name, help string
-		changes    []change
-	}{{names.CallsInFlight, "Calls that have begun and not ended.", calls}, {names.TurnsInFlight, "Turns sent and not ended.", turns}} {
+		name    string
+		changes []change
+	}{{names.CallsInFlight, calls}, {names.TurnsInFlight, turns}} {
 		slices.SortFunc(f.changes, func(a, b change) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.by, b.by)) })
-		e.head(f.name, "gauge", f.help)
+		e.head(f.name, "gauge")
 		live, next := 0, 0
 		e.everyTick(func(at time.Duration, _ *step) {
 			for ; next < len(f.changes) && f.changes[next].at <= at; next++ {
@@ -100,9 +100,9 @@ func (e *exporter) inProgress() {
 			e.sample(at, float64(live), f.name)
 		})
 	}
-	e.head(names.OfferedRate, "gauge", "λ asked.")
+	e.head(names.OfferedRate, "gauge")
 	e.everyTick(func(at time.Duration, s *step) { e.sample(at, s.Rate, names.OfferedRate) })
-	e.head(names.CurrentStep, "gauge", "The step in progress.")
+	e.head(names.CurrentStep, "gauge")
 	e.everyTick(func(at time.Duration, s *step) { e.sample(at, float64(s.Step.Step), names.CurrentStep) })
 }
 
@@ -129,23 +129,23 @@ func (e *exporter) figures() {
 	}
 	unix := func(at time.Duration) float64 { return float64(e.wall(at).UnixNano()) / 1e9 }
 	for _, f := range []struct {
-		name, help string
-		from       func(s *step) time.Duration
-		value      func(s *step) float64
+		name  string
+		from  func(s *step) time.Duration
+		value func(s *step) float64
 	}{
-		{names.StepRate, "λ asked.", func(s *step) time.Duration { return s.Start }, func(s *step) float64 { return s.Rate }},
-		{names.StepStart, "When the step began.", func(s *step) time.Duration { return s.Start }, func(s *step) float64 { return unix(s.Start) }},
-		{names.StepWindowStart, "When its window began.", func(s *step) time.Duration { return s.Start }, func(s *step) float64 { return unix(s.WindowStart) }},
-		{names.StepEnd, "When it ended.", func(s *step) time.Duration { return s.end }, func(s *step) float64 { return unix(s.end) }},
+		{names.StepRate, func(s *step) time.Duration { return s.Start }, func(s *step) float64 { return s.Rate }},
+		{names.StepStart, func(s *step) time.Duration { return s.Start }, func(s *step) float64 { return unix(s.Start) }},
+		{names.StepWindowStart, func(s *step) time.Duration { return s.Start }, func(s *step) float64 { return unix(s.WindowStart) }},
+		{names.StepEnd, func(s *step) time.Duration { return s.end }, func(s *step) float64 { return unix(s.end) }},
 	} {
-		e.head(f.name, "gauge", f.help)
+		e.head(f.name, "gauge")
 		for i := range e.steps {
 			s := &e.steps[i]
 			e.stays(f.from(s), end, f.value(s), f.name, names.Step, strconv.Itoa(s.Step.Step))
 		}
 	}
-	each := func(name, help string, f func(s *step, r *measurement.StepResult, put func(v *float64, scale float64, labels ...string))) {
-		e.head(name, "gauge", help)
+	each := func(name string, f func(s *step, r *measurement.StepResult, put func(v *float64, scale float64, labels ...string))) {
+		e.head(name, "gauge")
 		for i := range e.steps {
 			s := &e.steps[i]
 			r := results[s.Step.Step]
@@ -160,44 +160,44 @@ func (e *exporter) figures() {
 		}
 	}
 	type put = func(v *float64, scale float64, labels ...string)
-	each(names.StepWindowEnd, "When its window ended.", func(s *step, _ *measurement.StepResult, put put) {
+	each(names.StepWindowEnd, func(s *step, _ *measurement.StepResult, put put) {
 		if s.WindowEnd >= 0 {
 			at := unix(s.WindowEnd)
 			put(&at, 1)
 		}
 	})
-	simple := func(name, help string, scale float64, value func(r *measurement.StepResult) *float64) {
-		each(name, help, func(_ *step, r *measurement.StepResult, put put) { put(value(r), scale) })
+	simple := func(name string, scale float64, value func(r *measurement.StepResult) *float64) {
+		each(name, func(_ *step, r *measurement.StepResult, put put) { put(value(r), scale) })
 	}
-	three := func(name, help string, values func(r *measurement.StepResult) [3]*float64) {
-		each(name, help, func(_ *step, r *measurement.StepResult, put put) {
+	three := func(name string, values func(r *measurement.StepResult) [3]*float64) {
+		each(name, func(_ *step, r *measurement.StepResult, put put) {
 			for i, v := range values(r) {
 				put(v, 1e3, names.Quantile, [3]string{"0.5", "0.95", "0.99"}[i])
 			}
 		})
 	}
 	const ms = 1e3
-	three(names.StepTTFT, "Exact percentiles of the measured turns' TTFT.", func(r *measurement.StepResult) [3]*float64 { return [3]*float64{r.TTFTP50, r.TTFTP95, r.TTFTP99} })
-	three(names.StepTTFTSent, "The same from when a turn was sent.", func(r *measurement.StepResult) [3]*float64 { return [3]*float64{nil, r.TTFTSentP95, nil} })
-	three(names.StepITL, "Exact percentiles of the gaps between token events.", func(r *measurement.StepResult) [3]*float64 { return [3]*float64{r.ITLP50, r.ITLP95, r.ITLP99} })
-	three(names.StepTPOT, "Median time per output token.", func(r *measurement.StepResult) [3]*float64 { return [3]*float64{r.TPOTP50, nil, nil} })
-	simple(names.StepArrived, "λ that came in the window.", 1, func(r *measurement.StepResult) *float64 { return r.ArrivedRate })
-	simple(names.StepTTFTLow, "Lower end of the 95 % interval of P95 TTFT.", ms, func(r *measurement.StepResult) *float64 { return r.TTFTP95CI[0] })
-	simple(names.StepTTFTHigh, "Upper end of the 95 % interval of P95 TTFT.", ms, func(r *measurement.StepResult) *float64 { return r.TTFTP95CI[1] })
-	simple(names.StepHit, "Share of prompt tokens found in the prefix cache.", 1, func(r *measurement.StepResult) *float64 { return r.CacheHitRate })
-	simple(names.StepErrors, "Share of turns that failed.", 1, func(r *measurement.StepResult) *float64 { return r.ErrorRate })
-	simple(names.StepTurns, "Measured turns.", 1, func(r *measurement.StepResult) *float64 { n := float64(r.MeasuredTurns); return &n })
-	simple(names.StepLive, "Mean of calls in progress.", 1, func(r *measurement.StepResult) *float64 { return r.LiveCallsMean })
-	simple(names.StepThroughput, "Turns that ended, a second.", 1, func(r *measurement.StepResult) *float64 { return r.ThroughputTurns })
-	simple(names.StepOutput, "Tokens generated, a second.", 1, func(r *measurement.StepResult) *float64 { return r.OutputTokens })
-	simple(names.StepSaturation, "Completions over arrivals.", 1, func(r *measurement.StepResult) *float64 { return r.SaturationRatio })
-	simple(names.StepLag, "P99 of the generator's own lateness.", ms, func(r *measurement.StepResult) *float64 { return r.ScheduleLagP99 })
-	each(names.StepVerdict, "1 for the step's verdict.", func(_ *step, r *measurement.StepResult, put put) {
+	three(names.StepTTFT, func(r *measurement.StepResult) [3]*float64 { return [3]*float64{r.TTFTP50, r.TTFTP95, r.TTFTP99} })
+	three(names.StepTTFTSent, func(r *measurement.StepResult) [3]*float64 { return [3]*float64{nil, r.TTFTSentP95, nil} })
+	three(names.StepITL, func(r *measurement.StepResult) [3]*float64 { return [3]*float64{r.ITLP50, r.ITLP95, r.ITLP99} })
+	three(names.StepTPOT, func(r *measurement.StepResult) [3]*float64 { return [3]*float64{r.TPOTP50, nil, nil} })
+	simple(names.StepArrived, 1, func(r *measurement.StepResult) *float64 { return r.ArrivedRate })
+	simple(names.StepTTFTLow, ms, func(r *measurement.StepResult) *float64 { return r.TTFTP95CI[0] })
+	simple(names.StepTTFTHigh, ms, func(r *measurement.StepResult) *float64 { return r.TTFTP95CI[1] })
+	simple(names.StepHit, 1, func(r *measurement.StepResult) *float64 { return r.CacheHitRate })
+	simple(names.StepErrors, 1, func(r *measurement.StepResult) *float64 { return r.ErrorRate })
+	simple(names.StepTurns, 1, func(r *measurement.StepResult) *float64 { n := float64(r.MeasuredTurns); return &n })
+	simple(names.StepLive, 1, func(r *measurement.StepResult) *float64 { return r.LiveCallsMean })
+	simple(names.StepThroughput, 1, func(r *measurement.StepResult) *float64 { return r.ThroughputTurns })
+	simple(names.StepOutput, 1, func(r *measurement.StepResult) *float64 { return r.OutputTokens })
+	simple(names.StepSaturation, 1, func(r *measurement.StepResult) *float64 { return r.SaturationRatio })
+	simple(names.StepLag, ms, func(r *measurement.StepResult) *float64 { return r.ScheduleLagP99 })
+	each(names.StepVerdict, func(_ *step, r *measurement.StepResult, put put) {
 		for _, v := range []measurement.Verdict{measurement.Pass, measurement.Fail, measurement.Undecided} {
 			put(truth(r.Verdict == v), 1, names.Verdict, string(v))
 		}
 	})
-	each(names.StepFlag, "1 for each flag of the step.", func(_ *step, r *measurement.StepResult, put put) {
+	each(names.StepFlag, func(_ *step, r *measurement.StepResult, put put) {
 		for _, flag := range r.Flags {
 			put(truth(true), 1, names.Flag, flag)
 		}
@@ -222,29 +222,29 @@ func (e *exporter) knees(end time.Duration) {
 		knee measurement.Knee
 	}{{"slo", e.r.Knees.SLO}, {"curvature", e.r.Knees.Curvature}, {"saturation", e.r.Knees.Saturation}}
 	for _, f := range []struct {
-		name, help string
-		value      func(k measurement.Knee) *float64
+		name  string
+		value func(k measurement.Knee) *float64
 	}{
-		{names.KneeRate, "The knee: the largest rate that passes, or the elbow.", func(k measurement.Knee) *float64 { return k.Rate }},
-		{names.KneeEstimate, "The same, interpolated between steps.", func(k measurement.Knee) *float64 { return k.Estimate }},
-		{names.KneeLow, "Lower end of its 95 % interval.", func(k measurement.Knee) *float64 { return k.CI95[0] }},
-		{names.KneeHigh, "Upper end of its 95 % interval.", func(k measurement.Knee) *float64 { return k.CI95[1] }},
+		{names.KneeRate, func(k measurement.Knee) *float64 { return k.Rate }},
+		{names.KneeEstimate, func(k measurement.Knee) *float64 { return k.Estimate }},
+		{names.KneeLow, func(k measurement.Knee) *float64 { return k.CI95[0] }},
+		{names.KneeHigh, func(k measurement.Knee) *float64 { return k.CI95[1] }},
 	} {
-		e.head(f.name, "gauge", f.help)
+		e.head(f.name, "gauge")
 		for _, k := range all {
 			if v := f.value(k.knee); v != nil && k.knee.Status == measurement.Found {
 				e.sample(end, *v, f.name, names.Knee, k.name)
 			}
 		}
 	}
-	e.head(names.KneeStatus, "gauge", "1 for what became of the search for the knee.")
+	e.head(names.KneeStatus, "gauge")
 	for _, k := range all {
 		for _, status := range []measurement.KneeStatus{measurement.Found, measurement.AboveRange, measurement.BelowRange, measurement.NoKnee} {
 			e.sample(end, *truth(k.knee.Status == status), names.KneeStatus, names.Knee, k.name, names.Status, string(status))
 		}
 	}
 	a := e.r.Arrivals
-	e.head(names.ArrivalsTestP, "gauge", "Probability of arrivals as extreme if the process is as asked.")
+	e.head(names.ArrivalsTestP, "gauge")
 	test := func(name string, t *measurement.Test) {
 		if t != nil {
 			e.sample(end, t.P, names.ArrivalsTestP, names.Test, name)
@@ -258,11 +258,11 @@ func (e *exporter) knees(end time.Duration) {
 		test("dispersion_"+strings.TrimSuffix(quantile(d.WindowS), ".0")+"s", &d.Test)
 	}
 	if a.CV != nil {
-		e.head(names.ArrivalsCV, "gauge", "Coefficient of variation of the gaps between arrivals; 1 for Poisson.")
+		e.head(names.ArrivalsCV, "gauge")
 		e.sample(end, *a.CV, names.ArrivalsCV)
 	}
-	e.head(names.ArrivalsCalls, "gauge", "Arrivals that were tested.")
+	e.head(names.ArrivalsCalls, "gauge")
 	e.sample(end, float64(a.Calls), names.ArrivalsCalls)
-	e.head(names.ArrivalsOK, "gauge", "1 when no test of the arrivals rejects.")
+	e.head(names.ArrivalsOK, "gauge")
 	e.sample(end, *truth(a.Certified), names.ArrivalsOK)
 }

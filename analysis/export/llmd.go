@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -22,8 +23,9 @@ import (
 // Its figures are of the measured turns, from the second of each call on; times to first token run from when a turn was due. A turn
 // that failed without a token stands in no mean, and over every percentile: one that lands there is absent. rate_qps counts requests,
 // calls/s times the turns of a call; the calls/s stand in scenario.load.native, by which package importer finds the curve
-// again. What v0.2 has no place for stands in results.profiling.kneefinder: the λ that came, the hit rate, the share of arrivals
-// that was completed, the 95 % interval of P95 TTFT, the verdict and its flags. Gaps between tokens are left out where an event holds several tokens.
+// again, among the run's settings. What v0.2 has no place for, the 95 % interval of P95 TTFT, how many turns were late, the verdict
+// and its flags, stands in results.profiling.kneefinder: the step as the results file has it. Gaps between tokens are left out where an event holds several
+// tokens.
 type BenchmarkReport struct {
 	Step int
 	doc  map[string]any
@@ -79,7 +81,7 @@ func benchmarkReport(log measurement.Log, s measurement.Step, r measurement.Step
 		version = "unknown"
 	}
 	standardized := object{"tool": "kneefinder", "tool_version": strings.TrimSpace(tool + " " + version), "parallelism": 1, "source": "random", "stage": s.Step,
-		"input_seq_len":  object{"distribution": "other", "value": c.SystemPromptTokens + c.UserTokens},
+		"input_seq_len":  object{"distribution": "other", "value": c.SystemPromptTokens + c.UserTokens + c.PromptTokens},
 		"output_seq_len": object{"distribution": "fixed", "value": c.OutputTokens},
 		"multi_turn":     object{"enabled": c.Turns > 1, "max_turns": object{"distribution": "fixed", "value": max(c.Turns, 1)}}}
 	if c.Transcripts != "" {
@@ -88,7 +90,8 @@ func benchmarkReport(log measurement.Log, s measurement.Step, r measurement.Step
 	if c.SystemPromptTokens > 0 && c.Transcripts == "" { // every call has a prefix of its own
 		standardized["prefix"] = object{"prefix_len": object{"distribution": "fixed", "value": c.SystemPromptTokens}, "num_groups": max(s.ArrivedCalls, 1), "num_users_per_group": 1, "num_prefixes": 1}
 	}
-	native := object{"seed": h.Seed, "gap_min_s": c.GapMinSeconds, "gap_max_s": c.GapMaxSeconds, "warmup_s": c.WarmupSeconds, "max_concurrent_calls": c.MaxConcurrentCalls}
+	native := plain(c)
+	native["label"], native["seed"] = h.Label, h.Seed
 	if c.Arrivals == "closed" {
 		standardized["concurrency"] = int(s.Rate)
 		native["arrivals"], native["concurrent_calls"] = c.Arrivals, s.Rate
@@ -96,16 +99,13 @@ func benchmarkReport(log measurement.Log, s measurement.Step, r measurement.Step
 		standardized["rate_qps"] = s.Rate * float64(max(c.Turns, 1))
 		native["arrivals"], native["rate_calls_per_s"] = orPoisson(c.Arrivals), s.Rate
 	}
-	if len(c.SLO) > 0 {
-		native["slo"] = slo(c.SLO)
-	}
 	run := object{"uid": id(h.Label, h.Nonce, fmt.Sprint(h.Seed, s.Step)), "eid": id(h.Label, h.Nonce), "description": fmt.Sprintf("%s, step %d", h.Label, s.Step),
 		"time": object{"duration": fmt.Sprintf("PT%gS", (s.WindowEnd - s.WindowStart).Seconds())}}
 	if began, told := log.Wall(s.WindowStart); told {
 		at := func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 		run["time"] = object{"start": at(began), "end": at(began.Add(s.WindowEnd - s.WindowStart)), "duration": fmt.Sprintf("PT%gS", (s.WindowEnd - s.WindowStart).Seconds())}
 	}
-	results := object{"request_performance": object{"aggregate": performance(s, r, turns)}, "profiling": object{"kneefinder": ownFigures(r)}}
+	results := object{"request_performance": object{"aggregate": performance(s, r, turns)}, "profiling": object{"kneefinder": plain(r)}}
 	if o := observed(label, r.Engine); o != nil {
 		results["observability"] = o
 	}
@@ -119,14 +119,6 @@ func orPoisson(arrivals string) string {
 		return "poisson"
 	}
 	return arrivals
-}
-
-func slo(objectives []measurement.Objective) []any {
-	var out []any
-	for _, o := range objectives {
-		out = append(out, object{"metric": o.Metric, "quantile": o.Quantile, "limit_ms": o.LimitMS})
-	}
-	return out
 }
 
 // id is a name in the form of a UUID that is the same for the same parts.
@@ -153,16 +145,17 @@ func component(label string, e measurement.Engine) object {
 	return object{"metadata": object{"schema_version": "0.0.1", "label": label, "cfg_id": id(e.Kind, e.Version, e.Model, e.GPU)}, "standardized": known, "native": object{}}
 }
 
-// ownFigures are those that v0.2 has no place for.
-func ownFigures(r measurement.StepResult) object {
-	out := object{"verdict": string(r.Verdict), "flags": append([]string{}, r.Flags...), "errors": r.Errors}
-	for name, v := range map[string]*float64{"arrived_calls_per_s": r.ArrivedRate, "cache_hit_rate": r.CacheHitRate, "saturation_ratio": r.SaturationRatio,
-		"schedule_lag_p99_ms": r.ScheduleLagP99, "warm_turn_ttft_p50_ms": r.WarmTTFTP50, "live_calls_mean": r.LiveCallsMean,
-		"ttft_p95_from_ms": r.TTFTP95CI[0], "ttft_p95_to_ms": r.TTFTP95CI[1], "ttft_p95_at_least_ms": r.TTFTP95AtLeast} {
-		if v != nil {
-			out[name] = *v
-		}
+// plain is a record of ours as our files have it in JSON, without what is absent.
+func plain(record any) object {
+	var out object
+	b, err := json.Marshal(record)
+	if err == nil {
+		err = json.Unmarshal(b, &out)
 	}
+	if err != nil {
+		panic(err) // records are figures and words
+	}
+	maps.DeleteFunc(out, func(_ string, v any) bool { return v == nil })
 	return out
 }
 

@@ -77,7 +77,7 @@ func steps(log measurement.Log) []step {
 	}
 	for i := range ss {
 		for j := range ss[i].turns {
-			if t := &ss[i].turns[j]; t.Turn == 1 && t.Outcome != measurement.Shed {
+			if t := &ss[i].turns[j]; t.Turn == log.Header.Config.FirstTurn() && t.Outcome != measurement.Shed {
 				ss[i].begins = append(ss[i].begins, max(t.Due, t.Held))
 			}
 		}
@@ -117,7 +117,8 @@ func (e *exporter) ticks(s *step, at func(at time.Duration, known int)) {
 }
 
 // head begins a family.
-func (e *exporter) head(name, kind, help string) {
+func (e *exporter) head(name, kind string) {
+	help := names.Help(name)
 	if kind == "counter" {
 		name = strings.TrimSuffix(name, "_total")
 	}
@@ -202,22 +203,22 @@ func (e *exporter) histograms() {
 	ttft := names.TTFTBounds(e.limits("ttft")...)
 	itl := names.ITLBounds(e.limits("itl")...)
 	for _, f := range []struct {
-		name, help string
-		bounds     []float64
-		value      func(t *measurement.Turn) (float64, bool)
+		name   string
+		bounds []float64
+		value  func(t *measurement.Turn) (float64, bool)
 	}{
-		{names.TTFT, "Time from when a turn was due to its first token, of turns that got one.", ttft, func(t *measurement.Turn) (float64, bool) { return seconds(t.TTFT()) }},
-		{names.TTFTSent, "Time from when a turn was sent to its first token.", ttft, func(t *measurement.Turn) (float64, bool) { return seconds(t.TTFTSent()) }},
-		{names.TPOT, "Time per output token behind the first event, a turn.", itl, func(t *measurement.Turn) (float64, bool) { return seconds(t.TPOT()) }},
-		{names.E2E, "Time from when a turn was due to its end, of turns that ended well.", ttft, func(t *measurement.Turn) (float64, bool) {
+		{names.TTFT, ttft, func(t *measurement.Turn) (float64, bool) { return seconds(t.TTFT()) }},
+		{names.TTFTSent, ttft, func(t *measurement.Turn) (float64, bool) { return seconds(t.TTFTSent()) }},
+		{names.TPOT, itl, func(t *measurement.Turn) (float64, bool) { return seconds(t.TPOT()) }},
+		{names.E2E, ttft, func(t *measurement.Turn) (float64, bool) {
 			return seconds(t.End-t.Due, t.Outcome == measurement.OK)
 		}},
-		{names.Lag, "How late the generator itself sent turns.", names.LagBounds(), func(t *measurement.Turn) (float64, bool) { return seconds(t.Lag()) }},
-		{names.Cached, "Prompt tokens of a turn that the server found in its prefix cache, where it told.", names.TokenBounds(), func(t *measurement.Turn) (float64, bool) {
+		{names.Lag, names.LagBounds(), func(t *measurement.Turn) (float64, bool) { return seconds(t.Lag()) }},
+		{names.Cached, names.TokenBounds(), func(t *measurement.Turn) (float64, bool) {
 			return float64(t.CachedTokens), t.CachedTokens >= 0 && t.Sent >= 0
 		}},
 	} {
-		e.head(f.name, "histogram", f.help)
+		e.head(f.name, "histogram")
 		for i := range e.steps {
 			s := &e.steps[i]
 			e.perClass(s, f.name, f.bounds, func(h *tally, t *measurement.Turn) {
@@ -227,7 +228,7 @@ func (e *exporter) histograms() {
 			}, nil)
 		}
 	}
-	e.head(names.ITL, "histogram", "Gaps between token events.")
+	e.head(names.ITL, "histogram")
 	for i := range e.steps {
 		s := &e.steps[i]
 		kept := slices.ContainsFunc(s.turns, func(t measurement.Turn) bool { return len(t.Gaps) > 1 && t.Gaps[0]+t.Gaps[1] > 0 })
@@ -292,14 +293,16 @@ func (e *exporter) perClass(s *step, name string, bounds []float64, add func(*ta
 
 // ttftLimit is the first objective's on TTFT, in time; the end of time without one.
 func (e *exporter) ttftLimit() time.Duration {
-	if l := e.limits("ttft"); len(l) > 0 {
-		return time.Duration(math.Round(l[0] * 1e9))
+	for _, o := range e.r.Config.SLO {
+		if o.Metric == "ttft" {
+			return names.Within(o.LimitMS)
+		}
 	}
 	return math.MaxInt64
 }
 
 func (e *exporter) counters() {
-	limit := e.ttftLimit()
+	limit, first := e.ttftLimit(), e.log.Header.Config.FirstTurn()
 	count := func(ok bool, n int) float64 {
 		if ok {
 			return float64(n)
@@ -307,26 +310,26 @@ func (e *exporter) counters() {
 		return 0
 	}
 	for _, f := range []struct {
-		name, help string
-		value      func(t *measurement.Turn) float64
+		name  string
+		value func(t *measurement.Turn) float64
 	}{
-		{names.TurnsInSLOTotal, "Turns that ended well with TTFT within the objective.", func(t *measurement.Turn) float64 {
+		{names.TurnsInSLOTotal, func(t *measurement.Turn) float64 {
 			d, ok := t.TTFT()
 			return count(ok && t.Outcome == measurement.OK && d <= limit, 1)
 		}},
-		{names.PromptTokens, "Prompt tokens, as the server counted them.", func(t *measurement.Turn) float64 { return count(t.PromptTokens >= 0, t.PromptTokens) }},
-		{names.KnownPromptTokens, "Prompt tokens of turns whose cached tokens are known.", func(t *measurement.Turn) float64 {
+		{names.PromptTokens, func(t *measurement.Turn) float64 { return count(t.PromptTokens >= 0, t.PromptTokens) }},
+		{names.KnownPromptTokens, func(t *measurement.Turn) float64 {
 			return count(t.PromptTokens >= 0 && t.CachedTokens >= 0, t.PromptTokens)
 		}},
-		{names.CachedTokens, "Prompt tokens found in the server's prefix cache.", func(t *measurement.Turn) float64 {
+		{names.CachedTokens, func(t *measurement.Turn) float64 {
 			return count(t.PromptTokens >= 0 && t.CachedTokens >= 0, t.CachedTokens)
 		}},
-		{names.OutputTokens, "Tokens generated, as the server counted them.", func(t *measurement.Turn) float64 {
+		{names.OutputTokens, func(t *measurement.Turn) float64 {
 			return count(t.CompletionTokens >= 0, t.CompletionTokens)
 		}},
-		{names.TokenEvents, "Events that brought tokens.", func(t *measurement.Turn) float64 { return float64(t.Events) }},
+		{names.TokenEvents, func(t *measurement.Turn) float64 { return float64(t.Events) }},
 	} {
-		e.head(f.name, "counter", f.help)
+		e.head(f.name, "counter")
 		for i := range e.steps {
 			s := &e.steps[i]
 			for _, class := range classes {
@@ -344,14 +347,14 @@ func (e *exporter) counters() {
 	}
 	e.outcomes()
 	for _, f := range []struct {
-		name, help string
-		value      func(t *measurement.Turn) float64
+		name  string
+		value func(t *measurement.Turn) float64
 	}{
-		{names.CallsTotal, "Calls that began.", func(t *measurement.Turn) float64 { return count(t.Turn == 1 && t.Outcome != measurement.Shed, 1) }},
-		{names.Retries, "Requests sent again because a kept connection had been closed.", func(t *measurement.Turn) float64 { return float64(t.Retries) }},
-		{names.Dials, "Turns that waited for a connection to open.", func(t *measurement.Turn) float64 { return count(t.Dialed > 0, 1) }},
+		{names.CallsTotal, func(t *measurement.Turn) float64 { return count(t.Turn == first && t.Outcome != measurement.Shed, 1) }},
+		{names.Retries, func(t *measurement.Turn) float64 { return float64(t.Retries) }},
+		{names.Dials, func(t *measurement.Turn) float64 { return count(t.Dialed > 0, 1) }},
 	} {
-		e.head(f.name, "counter", f.help)
+		e.head(f.name, "counter")
 		for i := range e.steps {
 			s := &e.steps[i]
 			sum, done := 0., 0
@@ -367,7 +370,7 @@ func (e *exporter) counters() {
 
 // outcomes writes the turns by class and outcome, a series for each pair that occurs in the step.
 func (e *exporter) outcomes() {
-	e.head(names.TurnsTotal, "counter", "Turns by how they ended.")
+	e.head(names.TurnsTotal, "counter")
 	for i := range e.steps {
 		s := &e.steps[i]
 		type kind struct {

@@ -3,6 +3,7 @@ package export
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -197,5 +198,28 @@ func TestPauseOfAResumedRun(t *testing.T) {
 	}
 	if a, c := at(0), at(1); a != "03:04:05" || c != "05:00:10" {
 		t.Errorf("steps began at %s and %s, want 03:04:05 and 05:00:10", a, c)
+	}
+}
+
+// What is exported is explained as it is when it is scraped.
+func TestHelp(t *testing.T) {
+	log := reported(t, "")
+	var b bytes.Buffer
+	if err := OpenMetrics(&b, log, analysis.Analyze(log), time.Unix(1, 0), time.Second); err != nil {
+		t.Fatal(err)
+	}
+	families := 0
+	for line := range strings.Lines(b.String()) {
+		name, text, _ := strings.Cut(strings.TrimPrefix(line, "# HELP "), " ")
+		if !strings.HasPrefix(line, "# HELP ") {
+			continue
+		}
+		families++
+		if want := cmp.Or(names.Help(name), names.Help(name+"_total")); strings.TrimSpace(text) != want || want == "" {
+			t.Errorf("%s is explained as %q, want %q", name, text, want)
+		}
+	}
+	if families < 40 {
+		t.Errorf("%d families", families)
 	}
 }

@@ -27,14 +27,14 @@ func (e *exporter) rolling() {
 	var moments []moment
 	e.everyTick(func(at time.Duration, s *step) { moments = append(moments, e.moment(at, s)) })
 	put := func(name, help string, value func(m *moment) float64, labels ...string) {
-		e.head(name, "gauge", help)
+		e.head(name, "gauge")
 		for i := range moments {
 			if v := value(&moments[i]); !math.IsNaN(v) {
 				e.sample(moments[i].at, v, name, labels...)
 			}
 		}
 	}
-	e.head(names.WindowTTFT, "gauge", "Exact percentile of TTFT over turns 2.. that ended in the rolling window.")
+	e.head(names.WindowTTFT, "gauge")
 	for _, q := range []float64{.5, .95, .99} {
 		for i := range moments {
 			if m := &moments[i]; len(m.ttft) > 0 {

@@ -81,6 +81,9 @@ func aiperf(f File, n node, at string) ([]point, error) {
 	p.throughput, p.outputRate = avg("request_throughput"), avg("output_token_throughput")
 	p.inputLen, p.outputLen = avg("input_sequence_length"), avg("output_sequence_length")
 	p.outputSum = avg("total_osl")
+	p.cacheHit = avg("overall_usage_prompt_cache_read_pct") / 100 // where the server reports it
+	late := metricSpread(aiperfMetric(n, "credit_to_start_latency"))
+	p.lagP95, p.lagP99 = value(late.at(.95)), value(late.at(.99))
 	config := n.get("input_config")
 	if names := find(config, "model_names", 0).items(); len(names) > 0 {
 		p.engine.Model = names[0].text()
@@ -218,6 +221,9 @@ func aiperfRecords(f File, docs []node) (contents, error) {
 		}
 		if n := number(d, "input_sequence_length"); n > 0 {
 			t.PromptTokens = int(min(n, 1e9))
+		}
+		if n, hit := number(d, "usage_prompt_tokens"), number(d, "usage_prompt_cache_read_tokens"); n > 0 && hit >= 0 { // as the server counts
+			t.PromptTokens, t.CachedTokens = int(min(n, 1e9)), int(min(hit, 1e9))
 		}
 		if n := number(d, "output_sequence_length"); n > 0 {
 			t.CompletionTokens = int(min(n, 1e9))

@@ -177,7 +177,9 @@ func benchReport(_ File, n node, at string) ([]point, error) {
 	}
 	ours := tool == "kneefinder"
 	if ours { // its loads are calls, of several requests each
-		ownReport(&p, load.get("native", "config"), n.get("results", "profiling", "kneefinder"))
+		if err := ownReport(&p, load.get("native", "config"), n.get("results", "profiling", "kneefinder")); err != nil {
+			return nil, refuse(at, fmt.Sprintf("is a report of kneefinder whose own figures cannot be read (%v)", err), "")
+		}
 		for _, c := range n.get("scenario", "stack").items() {
 			c = c.get("standardized")
 			p.engine.Kind, p.engine.GPU, p.engine.Fidelity = c.get("tool").text(), c.get("accelerator", "model").text(), c.get("fidelity").text()
@@ -194,7 +196,7 @@ func benchReport(_ File, n node, at string) ([]point, error) {
 		p.loadFrom = "completions"
 	}
 	if ours {
-		p.note("A Benchmark Report of kneefinder holds the figures of its steps, and neither their intervals nor what bound: read the turn log for these.")
+		p.note("A Benchmark Report of kneefinder holds its steps, and neither what bound nor whether arrivals were as asked: read the turn log for these.")
 		return []point{p}, nil
 	}
 	p.note(fmt.Sprintf("A Benchmark Report does not say from when TTFT counts: that is the tool's own way (%s). Nor does it say how late requests were sent.", orText(tool, "unknown")))
@@ -204,21 +206,26 @@ func benchReport(_ File, n node, at string) ([]point, error) {
 	return []point{p}, nil
 }
 
-// ownReport takes what a report that kneeanalyze wrote holds beside the form.
-func ownReport(p *point, config, own node) {
-	p.arrivals = orText(config.get("arrivals").text(), p.arrivals)
-	p.offered, p.cacheHit, p.completed = own.first("arrived_calls_per_s"), own.first("cache_hit_rate"), figure(own.first("saturation_ratio"))
-	p.lagP99, p.inFlight = own.first("schedule_lag_p99_ms"), own.first("live_calls_mean")
-	p.ttftAtLeast = figure(own.first("ttft_p95_at_least_ms"))
-	p.ttftCI = [2]*float64{figure(own.first("ttft_p95_from_ms")), figure(own.first("ttft_p95_to_ms"))}
+// ownReport takes what a report that kneeanalyze wrote holds beside the form: the run's settings, and the step as results have it.
+func ownReport(p *point, settings, figures node) error {
+	if figures.kind != '{' || settings.kind != '{' {
+		return errors.New("they are missing")
+	}
+	var c measurement.Config
+	s := measurement.StepResult{Flags: []string{}, Objectives: []measurement.ObjectiveResult{}, ByTurn: []measurement.TurnResult{}}
+	if err := settings.into(&c); err != nil {
+		return err
+	}
+	if err := figures.into(&s); err != nil {
+		return err
+	}
+	p.config, p.whole, p.arrivals, p.ofCalls = c, &s, c.Arrivals, c.LoadOf == ""
+	p.group = settings.get("label").text()
+	p.ofOwnStep(s)
 	if p.itl.told() {
 		p.itlBasis = "token" // others are left out
 	}
-	for _, f := range own.get("flags").items() {
-		if f.text() != "" && f.text() != measurement.FlagErrors && f.text() != measurement.FlagClientLimited { // those are found anew
-			p.flags = append(p.flags, f.text())
-		}
-	}
+	return nil
 }
 
 // reportSpread reads {units, mean, p50, p0p1, p99p9, ...}; "ms/token" is ms.

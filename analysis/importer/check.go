@@ -2,7 +2,9 @@ package importer
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 
 	"kneefinder/measurement"
@@ -36,14 +38,14 @@ func Lint(f File) ([]Check, Found, error) {
 		return nil, Found{}, err
 	}
 	points := joinRecords(c.points)
-	for _, r := range c.own {
-		points = append(points, ownPoints(f, r)...)
+	for _, r := range append(c.own, c.judged(nil)...) {
+		points = append(points, ownPoints(f, r, c.log)...)
 	}
 	var out []Check
 	for i := range points {
 		p := &points[i]
 		p.fromTurns()
-		for _, check := range []func(*point) Check{tokenCount, tokensPerEvent, tpotHoldsTTFT, littlesLaw, offeredRate, zeroTTFT, allAccounted, tokenSums, ofBuckets} {
+		for _, check := range []func(*point) Check{tokenCount, tokensPerEvent, tpotHoldsTTFT, littlesLaw, offeredRate, zeroTTFT, rising, allAccounted, tokenSums, ofBuckets} {
 			k := check(p)
 			k.At, k.Load = p.at, loadText(*p)
 			if !finite(p.load) {
@@ -58,8 +60,9 @@ func Lint(f File) ([]Check, Found, error) {
 	return out, Found{Name: f.Name, Kind: c.kind, Steps: len(points)}, nil
 }
 
-// ownPoints are the steps of our own results, as far as the checks need them.
-func ownPoints(f File, r measurement.Results) []point {
+// ownPoints are the steps of our own results, as far as the checks need them, and of the turns of the log that they were made of, if
+// it is at hand.
+func ownPoints(f File, r measurement.Results, log *measurement.Log) []point {
 	var out []point
 	for _, s := range r.Steps {
 		p := newPoint(OwnResults, fmt.Sprintf("%s (step %d)", f.Name, s.Step))
@@ -67,14 +70,30 @@ func ownPoints(f File, r measurement.Results) []point {
 		if r.Config.Arrivals == closedLoop {
 			p.axis = concurrencyAxis
 		}
-		p.inFlight, p.throughput, p.offered = value(s.LiveTurnsMean), value(s.ThroughputTurns), value(s.ArrivedRate)
-		if l := value(s.AchievedConcurrency); p.throughput > 0 {
-			p.e2e.mean = 1000 * l / p.throughput
+		p.ofCalls = r.Config.LoadOf == ""
+		p.ofOwnStep(s)
+		for _, q := range []struct {
+			into *spread
+			p    float64
+			ms   *float64
+		}{{&p.ttft, .5, s.TTFTP50}, {&p.ttft, .95, s.TTFTP95}, {&p.ttft, .99, s.TTFTP99}, {&p.itl, .5, s.ITLP50}, {&p.itl, .95, s.ITLP95}, {&p.itl, .99, s.ITLP99}, {&p.tpot, .5, s.TPOTP50}} {
+			q.into.set(q.p, value(q.ms))
 		}
-		p.calls, p.allTurns = p.offered*s.WindowS, p.throughput*s.WindowS
+		if log != nil {
+			i := slices.IndexFunc(log.Steps, func(x measurement.Step) bool { return x.Step == s.Step })
+			p.ofOwnTurns(log.Steps[i], log.Turns)
+		}
 		out = append(out, p)
 	}
 	return out
+}
+
+// ofOwnStep takes what the checks need of a step of ours.
+func (p *point) ofOwnStep(s measurement.StepResult) {
+	p.inFlight, p.busy, p.offered = value(s.LiveTurnsMean), value(s.AchievedConcurrency), value(s.ArrivedRate)
+	p.throughput = known(p.throughput, value(s.ThroughputTurns))
+	p.calls, p.allTurns = p.offered*s.WindowS, p.throughput*s.WindowS
+	p.duration, p.outputRate = s.WindowS, value(s.OutputTokens)
 }
 
 // fromTurns fills in what a file holds only as single requests.
@@ -144,7 +163,11 @@ func tokensPerEvent(p *point) Check {
 	if ratio < 1 {
 		says = "tokens of one chunk count as gaps of zero"
 	}
-	return judge(c, ratio, 1, .1, says)
+	lost := 0.
+	if p.failed > 0 { // means may be over other requests then: gaps before a failure are gaps
+		lost = p.failed / (p.ok + p.failed)
+	}
+	return judge(c, ratio, 1, .1+lost, says)
 }
 
 func tpotHoldsTTFT(p *point) Check {
@@ -176,7 +199,7 @@ func littlesLaw(p *point) Check {
 	if !finite(flight) && p.axis == concurrencyAxis {
 		flight, of = p.load, "allowed at once"
 	}
-	x := p.throughput * p.e2e.mean / 1000
+	x := known(p.busy, p.throughput*p.e2e.mean/1000)
 	c := Check{Name: "throughput*E2E is in flight (Little)", Figures: fmt.Sprintf("%s computed, %s %s", short(x), short(flight), of)}
 	return judge(c, x, flight, .1+few(p.allTurns), "requests are missing from the figures, or the run was mostly start and end")
 }
@@ -214,6 +237,35 @@ func zeroTTFT(p *point) Check {
 	return c
 }
 
+func rising(p *point) Check {
+	c := Check{Name: "percentiles rise, from 0 on", Outcome: Consistent}
+	var parts, bad []string
+	for _, of := range []struct {
+		name string
+		in   *spread
+	}{{"TTFT", &p.ttft}, {"ITL", &p.itl}, {"TPOT", &p.tpot}, {"E2E", &p.e2e}} {
+		before, at := 0., 0.
+		for _, q := range slices.Sorted(maps.Keys(of.in.quantiles)) {
+			v, name := of.in.quantiles[q], fmt.Sprintf("P%s %s", short(100*q), of.name)
+			parts = append(parts, fmt.Sprintf("%s %s", name, short(v)))
+			switch {
+			case v < 0:
+				bad = append(bad, name+" is negative, which no time is")
+			case v < before*(1-1e-9):
+				bad = append(bad, fmt.Sprintf("%s is less than P%s", name, short(100*at)))
+			}
+			before, at = v, q
+		}
+	}
+	if len(parts) > 0 {
+		c.Figures = strings.Join(parts, ", ") + " ms"
+	}
+	if len(bad) > 0 {
+		c.Outcome, c.Says = Doubtful, strings.Join(bad, "; ")
+	}
+	return c
+}
+
 func allAccounted(p *point) Check {
 	c := Check{Name: "completed and failed are all", Figures: fmt.Sprintf("%s completed, %s failed, %s issued", short(p.ok), short(p.failed), short(p.issued))}
 	if !finite(p.ok+p.failed) || !finite(p.issued) {
@@ -230,13 +282,14 @@ func allAccounted(p *point) Check {
 func tokenSums(p *point) Check {
 	var parts []string
 	c := Check{Name: "token totals are rates and lengths", Outcome: Consistent}
+	ok := known(p.well, p.ok)
 	for _, k := range []struct {
 		name      string
 		sum, want float64
 	}{
-		{"output tokens", p.outputSum, p.outputLen * p.ok},
-		{"output tokens", p.outputRate * p.duration, p.outputLen * p.ok},
-		{"input tokens", p.inputSum, p.inputLen * p.ok},
+		{"output tokens", p.outputSum, p.outputLen * ok},
+		{"output tokens", p.outputRate * p.duration, p.outputLen * ok},
+		{"input tokens", p.inputSum, p.inputLen * ok},
 	} {
 		if !finite(k.sum) || !finite(k.want) || k.want == 0 {
 			continue

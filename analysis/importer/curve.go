@@ -126,10 +126,14 @@ func curvesOf(points []point, slo []measurement.Objective) ([]measurement.Result
 	var keys []string
 	groups := map[string][]point{}
 	stray := map[string][]string{} // what is said of points that stand at no load, by group without the axis
+	var strays []string            // its groups, in order
 	for _, p := range points {
 		p.normal()
 		group := strings.Join([]string{string(p.kind), p.engine.Kind, p.engine.Model, p.engine.GPU, p.group}, "\x00")
 		if !finite(p.load) {
+			if stray[group] == nil {
+				strays = append(strays, group)
+			}
 			stray[group] = append(stray[group], p.own...)
 			continue
 		}
@@ -144,6 +148,7 @@ func curvesOf(points []point, slo []measurement.Objective) ([]measurement.Result
 	var dropped []string
 	for _, key := range keys {
 		ps := groups[key]
+		group := strings.TrimSuffix(key, "\x00"+string(ps[0].axis))
 		slices.SortStableFunc(ps, func(a, b point) int { return cmp.Compare(a.load, b.load) })
 		if err := withoutTTFT(ps); err != nil {
 			lone, dropped = append(lone, err), append(dropped, err.Error()+".")
@@ -161,19 +166,24 @@ func curvesOf(points []point, slo []measurement.Objective) ([]measurement.Result
 			lone, dropped = append(lone, err), append(dropped, err.Error()+".")
 			continue
 		}
-		group, _, _ := strings.Cut(key, "\x00"+string(ps[0].axis))
 		out = append(out, curve(ps, stray[group], slo))
+		delete(stray, group)
 	}
-	for group, said := range stray {
-		if len(out) == 0 && len(lone) == 0 {
-			lone = append(lone, refuse(strings.Join(said, " "), "No other load is in the files, and nothing is left to make a curve of", "give runs at several rates or limits of requests at once"))
-		}
-		_ = group
+	var said []string
+	for _, group := range strays {
+		said = append(said, stray[group]...)
+	}
+	if len(keys) == 0 {
+		return nil, refuse(strings.Join(said, " "), "No other load is in the files, and nothing is left to make a curve of", "give runs at several rates or limits of requests at once")
 	}
 	if len(out) == 0 {
+		var first *RefusedError
+		if len(said) > 0 && errors.As(lone[0], &first) {
+			first.Is += fmt.Sprintf(" (left out: %s)", strings.TrimSuffix(strings.Join(said, " "), "."))
+		}
 		return nil, errors.Join(lone...)
 	}
-	out[0].Warnings = append(out[0].Warnings, dropped...)
+	out[0].Warnings = append(append(out[0].Warnings, dropped...), said...)
 	nameApart(out)
 	return out, nil
 }
@@ -193,32 +203,71 @@ func withoutTTFT(ps []point) error {
 	if !answered {
 		return nil
 	}
+	if ps[0].kind == CSV {
+		var said []string
+		for _, p := range ps {
+			said = append(said, p.own...)
+		}
+		return refuse(ps[0].at, fmt.Sprintf("begins a table without any TTFT (%s)", strings.TrimSuffix(strings.Join(said, " "), ".")), "write each as a number in the unit that its column names")
+	}
 	return refuse(ps[0].at, fmt.Sprintf("is a run of %s that tells no time to first token", ps[0].kind), "have the tool stream its answers, and write percentiles of TTFT")
 }
 
 func loadText(p point) string {
-	if p.axis == concurrencyAxis {
-		if p.load == 1 {
-			return "1 request at once"
-		}
-		return short(p.load) + " requests at once"
+	of := "request"
+	if p.ofCalls {
+		of = "call"
 	}
-	return short(p.load) + " requests/s"
+	switch {
+	case p.axis == rateAxis:
+		return fmt.Sprintf("%s %ss/s", short(p.load), of)
+	case p.load == 1:
+		return fmt.Sprintf("1 %s at once", of)
+	}
+	return fmt.Sprintf("%s %ss at once", short(p.load), of)
+}
+
+// settings are what is known of how a curve was asked for. Nothing that its files do not tell is 0: it is named as unknown.
+func settings(ps []point, slo []measurement.Objective) measurement.Config {
+	c := ps[0].config
+	if ps[0].whole != nil { // a run of ours keeps its own objectives
+		c.Rates = []float64{}
+		return c
+	}
+	c.Turns, c.SLO, c.Rates, c.Arrivals = 1, slo, []float64{}, ps[0].arrivals
+	if !ps[0].ofCalls {
+		c.LoadOf = measurement.Requests
+	}
+	if c.LoadOf == measurement.Requests {
+		c.PromptTokens = c.UserTokens
+	}
+	c.Unknown = untold(c)
+	severalTurns := func(p point) bool {
+		return p.ofCalls || slices.ContainsFunc(p.turns, func(t measurement.Turn) bool { return t.Turn > 1 })
+	}
+	if slices.ContainsFunc(ps, severalTurns) {
+		c.Unknown = append(c.Unknown, "turns")
+	}
+	for _, p := range ps {
+		if p.arrivals != c.Arrivals {
+			c.Arrivals = "unknown"
+		}
+	}
+	if c.Arrivals == "unknown" {
+		c.Unknown = append(c.Unknown, "arrivals")
+	}
+	return c
 }
 
 // curve makes one of points in ascending load.
 func curve(ps []point, stray []string, slo []measurement.Objective) measurement.Results {
 	evidence := clientCap(ps)
 	p := &ps[0]
-	config := measurement.Config{Turns: 1, SLO: slo, Rates: []float64{}, Arrivals: p.arrivals, MaxConcurrentCalls: p.config.MaxConcurrentCalls, IgnoreEOS: p.config.IgnoreEOS,
-		UserTokens: p.config.UserTokens, OutputTokens: p.config.OutputTokens}
+	config := settings(ps, slo)
 	var steps []measurement.StepResult
 	var notes, own []string
 	for i := range ps {
 		q := &ps[i]
-		if q.arrivals != config.Arrivals {
-			config.Arrivals = "unknown"
-		}
 		steps = append(steps, q.step(i, slo))
 		if k := len(config.Rates); k == 0 || config.Rates[k-1] != q.load {
 			config.Rates = append(config.Rates, q.load)
@@ -235,7 +284,10 @@ func curve(ps []point, stray []string, slo []measurement.Objective) measurement.
 	r.Knees.Curvature = curvature(h, steps, r.Knees.Curvature)
 	r.Arrivals = certificate(ps, config)
 	r.Mechanism = measurement.Mechanism{Evidence: []string{}, Confidence: "none"}
-	r.Mechanism.Evidence = append(append(r.Mechanism.Evidence, evidence...), fmt.Sprintf("What binds at the knee the files of %s do not tell: they hold neither the engine's own figures nor when prefixes were warm.", p.kind))
+	r.Mechanism.Evidence = append(r.Mechanism.Evidence, evidence...)
+	if p.whole == nil {
+		r.Mechanism.Evidence = append(r.Mechanism.Evidence, fmt.Sprintf("What binds at the knee the files of %s do not tell: they hold neither the engine's own figures nor when prefixes were warm.", p.kind))
+	}
 	r.Knees.SLO.Note = withBounds(r.Knees.SLO.Note, ps, r.Steps)
 	r.Warnings = append(r.Warnings, missing(ps, slo)...)
 	r.Warnings = append(append(append(r.Warnings, own...), stray...), notes...)
@@ -272,11 +324,11 @@ func missing(ps []point, slo []measurement.Objective) (out []string) {
 		var have []float64
 		lacks := 0
 		for i := range ps {
-			if len(ps[i].turns) > 0 {
+			if len(ps[i].turns) > 0 || ps[i].whole != nil {
 				continue
 			}
 			s := ps[i].spreadOf(o.Metric)
-			if s.at(o.Quantile) == nil && ps[i].ok > 0 {
+			if s.at(o.Quantile) == nil && !s.infinite(o.Quantile) && ps[i].ok > 0 {
 				lacks++
 			}
 			for q := range s.quantiles {
@@ -308,7 +360,7 @@ func missing(ps []point, slo []measurement.Objective) (out []string) {
 func curvature(h measurement.Header, steps []measurement.StepResult, k measurement.Knee) measurement.Knee {
 	all := func(of func(*measurement.StepResult) *float64) bool {
 		return !slices.ContainsFunc(steps, func(s measurement.StepResult) bool {
-			return of(&s) == nil && s.MeasuredTurns > s.Errors
+			return of(&s) == nil && s.MeasuredTurns > s.Errors && !slices.Contains(s.Flags, measurement.FlagCensored)
 		})
 	}
 	held := func(s *measurement.StepResult) bool {
@@ -350,6 +402,9 @@ func curvature(h measurement.Header, steps []measurement.StepResult, k measureme
 // certificate tests the instants at which requests were sent, where the files hold them.
 func certificate(ps []point, c measurement.Config) measurement.Arrivals {
 	a := measurement.Arrivals{Dispersion: []measurement.WindowTest{}}
+	if ps[0].whole != nil {
+		return a
+	}
 	log := measurement.Log{Header: measurement.Header{Config: c}}
 	var start time.Duration
 	requests := 0.
@@ -392,6 +447,8 @@ func certificate(ps []point, c measurement.Config) measurement.Arrivals {
 func label(p point) string {
 	name, _, _ := cutAt(p.at)
 	switch {
+	case p.whole != nil && p.group != "":
+		return p.group
 	case p.group != "" && p.engine.Model == "":
 		return p.group
 	case p.engine.Model != "":

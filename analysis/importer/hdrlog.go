@@ -125,6 +125,7 @@ func decodeHDR(text string) (h *hdrhistogram.Histogram, err error) {
 func (in hdrInterval) point(rate float64, slo []measurement.Objective) point {
 	p := newPoint(HDRHistogramLog, in.at)
 	p.setLoad(rate, math.NaN())
+	p.ofCalls = true
 	name, _, _ := cutAt(in.at)
 	base := path.Base(filepath.ToSlash(name))
 	p.duration, p.group = in.length, strings.TrimSuffix(base, path.Ext(base))

@@ -68,7 +68,7 @@ func dump(in Import) string {
 	return b.String()
 }
 
-// Each format, as its tool writes it: what is read of it stands in testdata/golden.
+// Each format, as its tool writes it, and under testdata/real as the tool of that version wrote it, of a kneemock: what is read of it stands in testdata/golden.
 func TestRead(t *testing.T) {
 	p99 := []measurement.Objective{{Metric: "ttft", Quantile: .99, LimitMS: 300}}
 	for name, c := range map[string]struct {
@@ -101,6 +101,13 @@ func TestRead(t *testing.T) {
 		"vegeta_csv":         {[]string{"vegeta_results.csv"}, slo300},
 		"fortio":             {[]string{"fortio_8.json", "fortio_16.json", "fortio_32.json"}, slo300},
 		"table":              {[]string{"table.csv"}, slo300},
+		"real_vllm":          {[]string{"real/vllm-0.32.0.json"}, slo300},
+		"real_sglang":        {[]string{"real/sglang-0.5.23.jsonl"}, slo300},
+		"real_guidellm":      {[]string{"real/guidellm-0.8.1.json"}, slo300},
+		"real_aiperf":        {[]string{"real/aiperf-0.13.0/*/profile_export_aiperf.json"}, slo300},
+		"real_aiperf_rows":   {[]string{"real/aiperf-0.13.0/*/*"}, slo300},
+		"real_genaibench":    {[]string{"real/genai-bench-0.0.5/*"}, slo300},
+		"real_inferenceperf": {[]string{"real/inference-perf-0.7.0/*"}, slo300},
 		"several_tools":      {[]string{"sglang_conc*.jsonl", "fortio_8.json", "fortio_16.json", "genaibench_1.json"}, slo300},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -42,7 +42,9 @@ func inferencePerf(f File, n node, at string) ([]point, error) {
 	p.inputLen, p.outputLen = meanOf(ok, "prompt_len", "prompt_tokens"), meanOf(ok, "output_len", "output_tokens")
 	if t := ok.get("prompt_tokens"); t.has("cached") {
 		total := func(n node) float64 { return known(n.number(), known(n.first("sum"), n.first("mean"))) }
-		p.cacheHit = total(t.get("cached")) / total(t.get("total"))
+		if hit := total(t.get("cached")) / total(t.get("total")); hit > 0 { // it writes 0 where the server reports nothing, too
+			p.cacheHit = hit
+		}
 	}
 	delay := dist(load.get("schedule_delay"), 1000)
 	p.lagP95, p.lagP99 = value(delay.at(.95)), value(delay.at(.99))
@@ -52,7 +54,7 @@ func inferencePerf(f File, n node, at string) ([]point, error) {
 	p.note("inference-perf counts TTFT from when a request was sent; how late that was stands apart, as schedule lag: a request that waited for a place in the client waited that much longer. Saturation is read from sends per request asked, for what the client cannot send it does not complete either.")
 	p.note("Whether its arrivals were Poisson the stages do not tell; below a few requests/s its Poisson arrivals fall on whole seconds.")
 	if math.IsNaN(p.cacheHit) {
-		p.note("The file has no report of cached tokens: whether prefixes were reused cannot be told.")
+		p.note("The file has no report of cached tokens, or a 0 that stands for none too: whether prefixes were reused cannot be told.")
 	}
 	return []point{p}, nil
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -113,6 +114,79 @@ func (n node) text() string {
 		return strconv.FormatFloat(n.num, 'g', 15, 64)
 	}
 	return n.str
+}
+
+// into decodes a value into a record of ours, as encoding/json would; what is not finite is null.
+func (n node) into(record any) error {
+	b, err := json.Marshal(n.plain())
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(b, record)
+}
+
+// plain is a value as encoding/json has it.
+func (n node) plain() any {
+	switch n.kind {
+	case '0':
+		if math.IsNaN(n.num) || math.IsInf(n.num, 0) {
+			return nil
+		}
+		if n.str != "" {
+			return json.Number(n.str)
+		}
+		return n.num
+	case 's':
+		return n.str
+	case 'b':
+		return n.num == 1
+	case '[':
+		out := make([]any, len(n.vals))
+		for i, v := range n.vals {
+			out[i] = v.plain()
+		}
+		return out
+	case '{':
+		out := make(map[string]any, len(n.keys))
+		for i, key := range n.keys {
+			out[key] = n.vals[i].plain()
+		}
+		return out
+	}
+	return nil
+}
+
+// infinite are the lines of the numbers below a value that are none: NaN and the infinities.
+func (n node) infinite() (lines []int) {
+	if n.kind == '0' && !finite(n.num) {
+		return []int{n.line}
+	}
+	for _, v := range n.vals {
+		lines = append(lines, v.infinite()...)
+	}
+	return lines
+}
+
+// lineOf is where the value stands that is of another kind than the record wants.
+func (n node) lineOf(e *json.UnmarshalTypeError) int {
+	at := []node{n}
+	for _, name := range strings.Split(e.Field, ".") {
+		var next []node
+		for _, v := range at {
+			for _, x := range append([]node{v}, v.items()...) {
+				if x.has(name) {
+					next = append(next, x.get(name))
+				}
+			}
+		}
+		at = next
+	}
+	for _, v := range at {
+		if v.into(reflect.New(e.Type).Interface()) != nil {
+			return v.line
+		}
+	}
+	return n.line
 }
 
 func (n node) null() bool { return n.kind == 0 || n.kind == 'n' }
@@ -238,6 +312,9 @@ func (p *parser) value(depth int) (node, error) {
 			v, err := strconv.ParseFloat(word, 64)
 			if word == "Infinity" || word == "-Infinity" || word == "NaN" || (err == nil || math.IsInf(v, 0)) && strings.ContainsAny(word[:1], "-0123456789") && !strings.ContainsAny(word, "xXpP_iInN") {
 				n.kind, n.num = '0', v
+				if math.Abs(v) >= 1<<53 && finite(v) && !strings.ContainsAny(word, ".eE") {
+					n.str = word // a float does not hold it
+				}
 				return n, nil
 			}
 			return n, p.errorf("%.40q is no JSON", word)
@@ -335,7 +412,7 @@ func (p *parser) object(depth int) (node, error) {
 			return n, err
 		}
 		if n.put(p.shared(key), v) && len(p.warnings) < mostWarnings {
-			p.warnings = append(p.warnings, fmt.Sprintf("%s:%d: the key %.60q stands twice in one object; the second value counts, as everywhere", p.name, v.line, key))
+			p.warnings = append(p.warnings, fmt.Sprintf("%s:%d: the key %.60q stands twice in one object; the second value counts", p.name, v.line, key))
 		}
 		if end, err := p.next('}'); end || err != nil {
 			return n, err

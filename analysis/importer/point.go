@@ -2,8 +2,10 @@ package importer
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"kneefinder/analysis"
@@ -48,9 +50,10 @@ type point struct {
 	saturation          float64 // completions or sends per request asked
 	lagP95, lagP99      float64 // ms
 
-	ttftCI      [2]*float64 // of P95 TTFT, ms, where the file has it
-	ttftAtLeast *float64    // where P95 TTFT is censored: what it is at least, ms
-	completed   *float64    // completions per arrival as our own runs count them, failures taken off
+	busy    float64                 // of our own runs: turns in flight, as their own times add up
+	well    float64                 // of our own runs: measured turns that ended well, where ok counts first turns too
+	ofCalls bool                    // the load counts calls, as ours do
+	whole   *measurement.StepResult // the step itself, where a file of ours holds it
 
 	turns   []measurement.Turn // single requests, where the file holds them
 	timed   bool               // they have instants, not only durations
@@ -68,7 +71,7 @@ func newPoint(kind Kind, at string) point {
 	nan := math.NaN()
 	return point{kind: kind, at: at, axis: rateAxis, load: nan, arrivals: "unknown",
 		ttft: noSpread(), itl: noSpread(), tpot: noSpread(), e2e: noSpread(), ok: nan, failed: nan, issued: nan, duration: nan, offered: nan,
-		throughput: nan, calls: nan, allTurns: nan, outputRate: nan, inputLen: nan, outputLen: nan, inputSum: nan, outputSum: nan, inFlight: nan, cacheHit: nan,
+		throughput: nan, calls: nan, allTurns: nan, outputRate: nan, busy: nan, well: nan, inputLen: nan, outputLen: nan, inputSum: nan, outputSum: nan, inFlight: nan, cacheHit: nan,
 		saturation: nan, lagP95: nan, lagP99: nan, tpotTold: nan}
 }
 
@@ -76,12 +79,18 @@ func newPoint(kind Kind, at string) point {
 type spread struct {
 	mean, min float64
 	quantiles map[float64]float64
+	censored  float64 // the lowest quantile that is infinite; NaN where none is
 }
 
-func noSpread() spread { return spread{math.NaN(), math.NaN(), map[float64]float64{}} }
+func noSpread() spread { return spread{math.NaN(), math.NaN(), map[float64]float64{}, math.NaN()} }
 
 // told reports whether anything is known of it.
-func (s spread) told() bool { return len(s.quantiles) > 0 || !math.IsNaN(s.mean) }
+func (s spread) told() bool {
+	return len(s.quantiles) > 0 || !math.IsNaN(s.mean) || finite(s.censored)
+}
+
+// infinite reports whether a quantile is: so many requests were never answered.
+func (s spread) infinite(p float64) bool { return p >= s.censored }
 
 // at is a quantile, absent where the file has none: never made up from others.
 func (s spread) at(p float64) *float64 {
@@ -92,9 +101,32 @@ func (s spread) at(p float64) *float64 {
 }
 
 func (s *spread) set(p, v float64) {
-	if finite(v) {
+	switch {
+	case finite(v):
 		s.quantiles[p] = v
+	case math.IsInf(v, 1) && !(s.censored <= p):
+		s.censored = p
 	}
+}
+
+// noTimes takes out what no time can be, and says which figures they were.
+func (s *spread) noTimes() (out []string) {
+	for _, q := range slices.Sorted(maps.Keys(s.quantiles)) {
+		if v := s.quantiles[q]; v < 0 {
+			out = append(out, fmt.Sprintf("P%s is %s ms", short(100*q), short(v)))
+			delete(s.quantiles, q)
+		}
+	}
+	for _, f := range []struct {
+		name string
+		v    *float64
+	}{{"the mean", &s.mean}, {"the least", &s.min}} {
+		if *f.v < 0 {
+			out = append(out, fmt.Sprintf("%s is %s ms", f.name, short(*f.v)))
+			*f.v = math.NaN()
+		}
+	}
+	return out
 }
 
 // forget empties it: it was of no request.
@@ -155,6 +187,25 @@ const closedLoop = "closed"
 
 // normal puts right what tools write down for want of anything better: figures of no request, failures that came as zero.
 func (p *point) normal() {
+	for _, of := range []struct {
+		name string
+		in   *spread
+	}{{"TTFT", &p.ttft}, {"ITL", &p.itl}, {"TPOT", &p.tpot}, {"E2E", &p.e2e}} {
+		if bad := of.in.noTimes(); len(bad) > 0 {
+			p.doubt("of %s %s, and no time is negative: taken as absent.", of.name, strings.Join(bad, " and "))
+		}
+	}
+	for _, of := range []struct {
+		name string
+		v    *float64
+		most float64
+	}{{"duration", &p.duration, math.Inf(1)}, {"rate of completions", &p.throughput, math.Inf(1)}, {"rate that was sent", &p.offered, math.Inf(1)}, {"rate of output tokens", &p.outputRate, math.Inf(1)},
+		{"number in flight", &p.inFlight, math.Inf(1)}, {"number of answers", &p.ok, math.Inf(1)}, {"number of failures", &p.failed, math.Inf(1)}, {"cache hit rate", &p.cacheHit, 1}} {
+		if *of.v < 0 || *of.v > of.most {
+			p.doubt("the %s is %s, which it cannot be: taken as absent.", of.name, short(*of.v))
+			*of.v = math.NaN()
+		}
+	}
 	if p.ok == 0 {
 		p.ttft.forget()
 		p.itl.forget()
@@ -189,13 +240,18 @@ func (p *point) step(n int, slo []measurement.Objective) measurement.StepResult 
 	if len(p.turns) > 0 {
 		return p.stepOfTurns(n, slo)
 	}
+	if p.whole != nil {
+		s := *p.whole
+		s.Rate = p.load
+		return s
+	}
 	s := measurement.StepResult{Step: n, Rate: p.load, WindowS: known(p.duration, 0), Flags: append([]string{}, p.flags...),
 		Objectives: []measurement.ObjectiveResult{}, ByTurn: []measurement.TurnResult{},
 		ArrivedRate: figure(p.offered), ThroughputTurns: figure(p.throughput), OutputTokens: figure(p.outputRate), CacheHitRate: figure(p.cacheHit),
 		TTFTP50: p.ttft.at(.5), TTFTP95: p.ttft.at(.95), TTFTP99: p.ttft.at(.99), TTFTSentP95: p.ttft.at(.95),
 		ITLP50: p.itl.at(.5), ITLP95: p.itl.at(.95), ITLP99: p.itl.at(.99), ITLBasis: p.itlBasis, TPOTP50: p.tpot.at(.5),
 		AchievedConcurrency: figure(p.throughput * p.e2e.mean / 1000), LiveTurnsMean: figure(p.inFlight), LiveCallsMean: figure(p.inFlight),
-		ScheduleLagP99: figure(p.lagP99), SaturationRatio: figure(min(p.saturation, 1)), TTFTP95CI: p.ttftCI, TTFTP95AtLeast: p.ttftAtLeast,
+		ScheduleLagP99: figure(p.lagP99), SaturationRatio: figure(min(p.saturation, 1)),
 	}
 	count := known(known(p.ok+known(p.failed, 0), p.issued), math.Round(p.throughput*p.duration))
 	if math.IsNaN(count) {
@@ -207,9 +263,6 @@ func (p *point) step(n int, slo []measurement.Objective) measurement.StepResult 
 		s.ErrorRate = figure(p.failed / count)
 		s.SaturationRatio = figure(min(p.saturation, 1) * (1 - p.failed/count)) // a failure is no completion
 	}
-	if p.completed != nil {
-		s.SaturationRatio = p.completed
-	}
 	if count == 0 {
 		s.SaturationRatio = nil
 	}
@@ -218,6 +271,9 @@ func (p *point) step(n int, slo []measurement.Objective) measurement.StepResult 
 	}
 	if s.ErrorRate != nil && *s.ErrorRate >= .02 {
 		s.Flags = append(s.Flags, measurement.FlagErrors)
+	}
+	if finite(p.ttft.censored) && count > 0 {
+		s.Flags = append(s.Flags, measurement.FlagCensored)
 	}
 	late := p.lagP99 > max(5, .02*ttftLimit(slo))
 	if (p.kind == Fortio || p.kind == InferencePerf) && p.axis == rateAxis && p.offered < capSent*p.load {
@@ -255,6 +311,10 @@ func (p *point) verdict(s *measurement.StepResult, slo []measurement.Objective) 
 		sp := p.spreadOf(o.Metric)
 		if sp.at(o.Quantile) != nil {
 			continue
+		}
+		if sp.infinite(o.Quantile) {
+			p.bound = fmt.Sprintf("P%s %s is infinite (limit %s ms)", short(100*o.Quantile), metricName(o.Metric), short(o.LimitMS))
+			return measurement.Fail
 		}
 		over, within := math.NaN(), math.NaN()
 		for q, v := range sp.quantiles {
@@ -349,7 +409,8 @@ func (p *point) stepOfTurns(n int, slo []measurement.Objective) measurement.Step
 	if p.itlBasis != "" && r.ITLP50 != nil {
 		r.ITLBasis = p.itlBasis
 	}
-	if !several {
+	if !several { // nor is there a later turn that could find a warm prefix
+		r.Flags = slices.DeleteFunc(r.Flags, func(f string) bool { return f == measurement.FlagColdCache })
 		for i := range r.ByTurn {
 			r.ByTurn[i].Turn = 1
 		}

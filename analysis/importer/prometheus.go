@@ -253,7 +253,7 @@ func (s Server) own(ctx context.Context, rates []series) ([]measurement.Results,
 	for _, label := range labels {
 		run := byLabel[label]
 		slices.SortFunc(run, func(a, b measurement.StepResult) int { return cmp.Compare(a.Step, b.Step) })
-		h := measurement.Header{Label: label, Config: measurement.Config{Rates: []float64{}}}
+		h := measurement.Header{Label: label, Config: measurement.Config{Rates: []float64{}, Unknown: append(untold(measurement.Config{}), "turns")}}
 		for _, i := range infos {
 			if m := i.Metric; m[names.Label] == label {
 				h.Tool, h.Config.Arrivals = m["tool"], m["arrivals"]
@@ -274,6 +274,9 @@ func (s Server) own(ctx context.Context, rates []series) ([]measurement.Results,
 		if k, ok := found[[2]string{label, "curvature"}]; ok && len(cut[label]) == 0 { // it rests on ages of turns given up, too, which are in no series
 			k.Method = r.Knees.Curvature.Method
 			r.Knees.Curvature = k
+		}
+		if k := found[[2]string{label, "slo"}]; len(cut[label]) == 0 && k.Status == r.Knees.SLO.Status && value(k.Rate) == value(r.Knees.SLO.Rate) {
+			r.Knees.SLO.Estimate, r.Knees.SLO.CI95 = k.Estimate, k.CI95 // they rest on how many turns were late, which are in no series of steps
 		}
 		r.Mechanism.Evidence = append(r.Mechanism.Evidence, "What binds is told by the turn log, not by what Prometheus keeps.")
 		r.Warnings = append(r.Warnings, fmt.Sprintf("Read from %s: the figures of ended steps as kneeload gave them; its turn log holds more.", s.name()))
@@ -308,6 +311,8 @@ func (s Server) foundKnees(ctx context.Context) (map[[2]string]measurement.Knee,
 	for metric, set := range map[string]func(k *measurement.Knee, v float64){
 		names.KneeRate:     func(k *measurement.Knee, v float64) { k.Rate = figure(v) },
 		names.KneeEstimate: func(k *measurement.Knee, v float64) { k.Estimate = figure(v) },
+		names.KneeLow:      func(k *measurement.Knee, v float64) { k.CI95[0] = figure(v) },
+		names.KneeHigh:     func(k *measurement.Knee, v float64) { k.CI95[1] = figure(v) },
 	} {
 		values, err := s.last(ctx, metric)
 		if err != nil {

@@ -39,6 +39,7 @@ const (
 	CSV             Kind = "CSV"
 	OwnResults      Kind = "kneefinder results"
 	OwnLog          Kind = "kneefinder turn log"
+	OwnCSV          Kind = "kneefinder CSV"
 	PrometheusData  Kind = "Prometheus"
 	HDRHistogramLog Kind = "HdrHistogram log"
 )
@@ -93,6 +94,7 @@ func Read(files []File, slo []measurement.Objective) (Import, error) {
 			errs = append(errs, err)
 			continue
 		}
+		c.own = append(c.own, c.judged(slo)...)
 		in.Files = append(in.Files, Found{Name: f.Name, Kind: c.kind, Steps: len(c.points) + steps(c.own)})
 		in.Curves = append(in.Curves, c.own...)
 		points = append(points, c.points...)
@@ -120,6 +122,16 @@ type contents struct {
 	kind   Kind
 	points []point
 	own    []measurement.Results
+	tables []ownTable       // curves of our own, which may have to be judged
+	log    *measurement.Log // that the one curve of own was made of
+}
+
+// judged are the tables as curves.
+func (c contents) judged(slo []measurement.Objective) (out []measurement.Results) {
+	for _, t := range c.tables {
+		out = append(out, t.results(slo))
+	}
+	return out
 }
 
 // parse reads one file.
@@ -146,6 +158,8 @@ func parse(f File) (contents, error) {
 		return vegetaCSV(f)
 	case bytes.HasPrefix(head, []byte("Metric,")):
 		return aiperfCSV(f)
+	case isOwnCSV(head):
+		return ownCSV(f)
 	case looksTable(head):
 		return table(f)
 	default:
@@ -238,7 +252,7 @@ func fromJSON(f File, docs []node) (contents, error) {
 	at := func(n node) string { return fmt.Sprintf("%s:%d", f.Name, n.line) }
 	switch schema := first.get("schema").text(); {
 	case schema == measurement.ResultsSchema:
-		return ownResults(f)
+		return ownResults(f, docs)
 	case schema == measurement.LogSchema || first.get("type").text() == "header" && strings.HasPrefix(schema, "kneefinder/"):
 		return ownLog(f)
 	case strings.HasPrefix(schema, "kneefinder/"):
@@ -307,6 +321,9 @@ func unknownJSON(at string, n node) error {
 	}
 	if n.kind != '{' {
 		return refuse(at, "is JSON, but no object", anyKnown)
+	}
+	if len(n.keys) == 0 {
+		return refuse(at, "is an empty object in JSON", anyKnown)
 	}
 	names := slices.Clone(n.keys)
 	slices.Sort(names)

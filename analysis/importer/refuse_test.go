@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -62,6 +63,26 @@ func TestRefusals(t *testing.T) {
 		{"no row.csv", "rate,ttft_p95_ms\n", "is a table without a row"},
 		{"comma.csv", "rate;ttft_p95_ms\n1;90,5\n2;100\n", `comma.csv:2 writes ttft_p95_ms as "90,5", with a comma in the number`},
 		{"one row.csv", "rate,ttft_p95_ms\n1,90\n", "one row.csv:2 is one run of CSV at 1 requests/s"},
+		{"units in cells.csv", "rate,ttft_p95_ms\n1,100ms\n2,400ms\n", `units in cells.csv:2 writes ttft_p95_ms as "100ms": write the number alone; its unit stands in the column's name`},
+		{"a load with its unit.csv", "rate,ttft_p95_ms\n1 rps,100\n2 rps,400\n", `:2 writes rate as "1 rps"`},
+		{"a share with its unit.csv", "rate,ttft_p95_ms,error_rate\n1,100,0%\n2,400,5%\n", `:2 writes error_rate as "0%"`},
+		{"no figure.csv", "rate,ttft_p95_ms\n1,\n2,NaN\n", "no figure.csv:2 begins a table without any TTFT (no figure.csv:2: no figure of TTFT stands there. no figure.csv:3: no figure of TTFT stands there)"},
+		{"no words.csv", "rate,ttft_p95_ms\n1,fast\n2,slow\n", `ttft_p95_ms is "fast", which is no number`},
+		{"loads that are none.csv", "rate,ttft_p95_ms\n-1,100\n0,100\n1,200\n", "loads that are none.csv:4 is one run of CSV at 1 requests/s, and one load is no curve (left out: loads that are none.csv:2: -1 is no load above 0; the row is left out. loads that are none.csv:3: 0 is no load above 0; the row is left out)"},
+		{"no load at all.csv", "rate,ttft_p95_ms\n-1,100\n0,100\n", "no load at all.csv:2: -1 is no load above 0; the row is left out. no load at all.csv:3: 0 is no load"},
+		{"units that differ.csv", "rate,ttft_p95_ms,p95_ttft_s\n1,100,0.2\n2,400,4\n", "units that differ.csv:2 tells one figure in two columns that differ: ttft_p95_ms is 100 and p95_ttft_s is 0.2: leave one of them out"},
+		{"median and p50.csv", "rate,median_ttft_ms,ttft_p50_ms,ttft_p95_ms\n1,50,60,100\n", ":2 tells one figure in two columns that differ: median_ttft_ms is 50 and ttft_p50_ms is 60"},
+		{"a column twice.csv", "rate,ttft_p95_ms,TTFT P95 (ms)\n1,100,100\n", "a column twice.csv:1 has two columns TTFT P95 (ms): leave one out"},
+		{"a load twice.csv", "rate,Rate,ttft_p95_ms\n1,2,100\n", ":1 has two columns Rate"},
+		{"no steps", `{"schema":"kneefinder/results/v1","label":"x","steps":[]}`, "no steps:1 has no steps: nothing was measured there"},
+		{"steps left out", `{"schema":"kneefinder/results/v1","label":"x"}`, "steps left out:1 has no steps"},
+		{"an empty step", "{\"schema\":\"kneefinder/results/v1\",\n\"steps\":[\n{\"rate_calls_per_s\":1},\n{}]}", "an empty step:4 is a step whose rate_calls_per_s is 0, must be above 0"},
+		{"a load below 0", `{"schema":"kneefinder/results/v1","steps":[{"rate_calls_per_s":-2}]}`, "a load below 0:1 is a step whose rate_calls_per_s is -2, must be above 0"},
+		{"a time below 0", `{"schema":"kneefinder/results/v1","steps":[{"rate_calls_per_s":2,"ttft_p95_ms":-5}]}`, "a time below 0:1 is a step whose ttft_p95_ms is -5, must not be negative"},
+		{"a word for a number", "{\"schema\":\"kneefinder/results/v1\",\"steps\":[\n{\"rate_calls_per_s\":1},\n{\"rate_calls_per_s\":\"fast\"}]}", "a word for a number:3 has a steps.rate_calls_per_s (string) that is of another kind"},
+		{"results and others", `{"schema":"kneefinder/results/v1","steps":[{"rate_calls_per_s":2}]}` + "\n{}", "results and others:2 is something else than the results before it"},
+		{"a log without steps", `{"type":"header","schema":"kneefinder/turns/v1"}`, "a log without steps has no steps"},
+		{"a log without its head", `{"type":"turn","schema":"kneefinder/turns/v1"}`, "begins as a turn log and is none that can be read"},
 		{"no stream", `{"input_config":{"concurrency":4},"request_latency":{"unit":"ms","avg":900,"p95":1200},"request_count":{"unit":"requests","avg":50}}`, "no stream:1 is a run of AIPerf summary that tells no time to first token: have the tool stream"},
 		{"vegeta one", `{"attack":"","seq":0,"code":200,"timestamp":"2026-02-01T00:00:00Z","latency":5}`, "is a Vegeta attack of one request"},
 	} {
@@ -108,7 +129,7 @@ func TestOddFiles(t *testing.T) {
 		{"bare Infinity", two(fmt.Sprintf(sglangRun, "Infinity", "2", 20, "90"), fmt.Sprintf(sglangRun, "Infinity", "4", 40, "900")), "[2:90 4:900]", ""},
 		{"a rate as a string", two(fmt.Sprintf(sglangRun, `"2"`, "null", 20, "90"), slow), "[2:90 4:900]", ""},
 		{"NaN", two(fmt.Sprintf(sglangRun, "2", "null", 20, "NaN"), slow), "[2:- 4:900]", "1 of 2 steps hold no P95 TTFT"},
-		{"infinite latency", two(fmt.Sprintf(sglangRun, "2", "null", 20, "90"), fmt.Sprintf(sglangRun, "4", "null", 40, "Infinity")), "[2:90 4:-]", "1 of 2 steps hold no P95"},
+		{"infinite latency", two(fmt.Sprintf(sglangRun, "2", "null", 20, "90"), fmt.Sprintf(sglangRun, "4", "null", 40, "Infinity")), "[2:90 4:-]", ""},
 		{"CRLF and BOM", "\xef\xbb\xbf" + strings.ReplaceAll(two(fmt.Sprintf(sglangRun, "2", "null", 20, "90"), slow), "\n", "\r\n"), "[2:90 4:900]", ""},
 		{"objects side by side", fmt.Sprintf(sglangRun, "2", "null", 20, "90") + slow, "[2:90 4:900]", ""},
 		{"a list", "[" + fmt.Sprintf(sglangRun, "2", "null", 20, "90") + "," + slow + "]", "[2:90 4:900]", ""},
@@ -122,6 +143,11 @@ func TestOddFiles(t *testing.T) {
 		{"stages at once", `{"load_summary":{"count":9,"requested_rate":3,"achieved_rate":3,"concurrency":2},"successes":{"count":9,"latency":{"time_to_first_token":{"p95":0.09}}},"failures":{"count":0}}` +
 			`{"load_summary":{"count":9,"requested_rate":4,"achieved_rate":4,"concurrency":4},"successes":{"count":9,"latency":{"time_to_first_token":{"p95":0.9}}},"failures":{"count":0}}`, "[2:90 4:900]", ""},
 		{"phases of AIPerf", aiperfPhases("2", "90") + aiperfPhases("4", "900"), "[2:90 4:900]", ""},
+		{"a figure in two units", "rate,ttft_p95_ms,ttft_p95_s\n2,90,0.09\n4,900,0.9\n", "[2:90 4:900]", ""},
+		{"loads that are none", "rate,ttft_p95_ms\n-1,7\n0,7\n2,90\n4,900\n", "[2:90 4:900]", "f:2: -1 is no load above 0; the row is left out.\nf:3: 0 is no load above 0; the row is left out."},
+		{"cells that are missing", "rate,ttft_p95_ms\n2,90\n4,900\n8,\n9,NaN\n", "[2:90 4:900 8:- 9:-]", "f:4: no figure of TTFT stands there.\nf:5: no figure of TTFT stands there."},
+		{"no time", "rate,ttft_p50_ms,ttft_p95_ms\n2,7,-5\n4,90,900\n", "[2:- 4:900]", "f:2: of TTFT P95 is -5 ms, and no time is negative: taken as absent."},
+		{"no share", "rate,ttft_p95_ms,cache_hit_rate\n2,90,97\n4,900,.5\n", "[2:90 4:900]", "f:2: the cache hit rate is 97, which it cannot be"},
 		{"tabs", "rate\tp95_ttft_ms\n2\t90\n4\t900\n", "[2:90 4:900]", ""},
 		{"a cell that is no number", "rate,ttft_p95_ms\n2,90\n4,900\n8,oops\n", "[2:90 4:900 8:-]", `:4: ttft_p95_ms is "oops", which is no number`},
 		{"a load that is none", "rate,ttft_p95_ms\n2,90\n4,900\nmany,7\n", "[2:90 4:900]", `:4: the load "many" is no number; the row is left out.`},
@@ -156,6 +182,54 @@ func TestVerdictsByOtherQuantiles(t *testing.T) {
 		if got := p.step(0, slo300); got.Verdict != c.want || got.TTFTP95 != nil {
 			t.Errorf("P50 %v, P99 %v: %s with P95 %v; want %s and none", c.p50, c.p99, got.Verdict, show(got.TTFTP95), c.want)
 		}
+	}
+}
+
+// An infinite percentile is one of requests that were never answered: it fails, in whatever format it stands.
+func TestInfiniteFails(t *testing.T) {
+	for name, text := range map[string]string{
+		"CSV":  "rate,ttft_p95_ms\n2,90\n4,inf\n",
+		"JSON": fmt.Sprintf(sglangRun, "2", "null", 20, "90") + fmt.Sprintf(sglangRun, "4", "null", 40, "Infinity"),
+	} {
+		in, err := Read([]File{{Name: "f", Data: []byte(text)}}, slo300)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := in.Curves[0]
+		if s := r.Steps[1]; s.Verdict != measurement.Fail || s.TTFTP95 != nil || !slices.Contains(s.Flags, measurement.FlagCensored) || r.Knees.SLO.Status != measurement.Found || *r.Knees.SLO.Rate != 2 {
+			t.Errorf("%s: %+v, %+v; want a censored fail, and the knee at 2", name, s, r.Knees.SLO)
+		}
+	}
+}
+
+// Results of ours come through with what is odd about them said.
+func TestOddResults(t *testing.T) {
+	step := func(rate string, p95 string) string {
+		return `{"rate_calls_per_s":` + rate + `,"measured_turns":100,"ttft_p95_ms":` + p95 + `,"verdict":"undecided"}`
+	}
+	run := func(label, steps string) string {
+		return `{"schema":"kneefinder/results/v1","label":"` + label + `","seed":18446744073709551615,"config":{"slo":[{"metric":"ttft","quantile":0.95,"limit_ms":300}]},` + "\n\"steps\":[" + steps + "]}"
+	}
+	in, err := Read([]File{{Name: "f", Data: []byte(run("a", step("2", "NaN")+",\n"+step("4", "900")) + run("b", step("3", "-Infinity")))}}, slo300)
+	if err != nil || len(in.Curves) != 2 {
+		t.Fatal(len(in.Curves), err)
+	}
+	a, b := in.Curves[0], in.Curves[1]
+	if a.Label != "a" || b.Label != "b" || a.Seed != math.MaxUint64 || a.Steps[0].TTFTP95 != nil || *a.Steps[1].TTFTP95 != 900 || b.Steps[0].Rate != 3 {
+		t.Errorf("%+v\n%+v", a, b)
+	}
+	for i, want := range []string{"f:2: a figure stands there that is no number (NaN or infinite): it is taken as absent.", "f:4: a figure stands there"} {
+		if got := strings.Join(in.Curves[i].Warnings, "\n"); !strings.Contains(got, want) || !strings.Contains(got, "the results tell no knees: they are read from the steps") {
+			t.Errorf("%q; want %q", got, want)
+		}
+	}
+	moved := strings.TrimSuffix(run("c", step("2", "90")), "}") + `,"knees":{"slo":{"status":"found","rate_calls_per_s":3}}}`
+	rs, lines, ours, err := Own(File{Name: "f", Data: []byte("[" + moved + ",\n" + moved + "]")})
+	if err != nil || !ours || len(rs) != 2 || fmt.Sprint(lines) != "[1 3]" || !strings.Contains(rs[0].Warnings[0], "f:2: the SLO knee stands at 3, where none of the steps was run") {
+		t.Errorf("%v, %v, lines %v, %+v", ours, err, lines, rs)
+	}
+	if _, _, ours, err := Own(File{Name: "f", Data: []byte(fmt.Sprintf(sglangRun, "2", "null", 20, "90"))}); ours || err != nil {
+		t.Errorf("another tool's: %v, %v", ours, err)
 	}
 }
 
@@ -200,6 +274,27 @@ func TestOwn(t *testing.T) {
 		b, _ := json.Marshal(want)
 		if !bytes.Equal(a, b) {
 			t.Errorf("%s: got %s\nwant %s", name, a, b)
+		}
+	}
+}
+
+// Percentiles that no times can have are doubtful.
+func TestLintPercentiles(t *testing.T) {
+	for _, c := range []struct {
+		row  string
+		want Outcome
+		says string
+	}{
+		{"2,50,90", Consistent, ""}, {"2,90,90", Consistent, ""}, {"2,,", Untold, ""},
+		{"2,50,-5", Doubtful, "P95 TTFT is negative, which no time is"}, {"2,90,50", Doubtful, "P95 TTFT is less than P50"},
+	} {
+		checks, _, err := Lint(File{Name: "f", Data: []byte("rate,ttft_p50_ms,ttft_p95_ms\n" + c.row + "\n")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(checks, func(k Check) bool { return k.Name == "percentiles rise, from 0 on" })
+		if i < 0 || checks[i].Outcome != c.want || checks[i].Says != c.says {
+			t.Errorf("%s: %+v; want %s %q", c.row, checks, c.want, c.says)
 		}
 	}
 }
@@ -267,6 +362,10 @@ func FuzzRead(f *testing.F) {
 	for _, s := range []string{"{", "[", `{"a":{"b":[`, "Metric,avg\n,\n", "rate,ttft_p95_ms\n1,2\n2,3", "1770000000000000000,200,5,0,0,,,a,0\n", "- a: 1\n", `{"metadata":{"x_request_id":"a"},"metrics":{}}`, `{"type":"header","schema":"kneefinder/turns/v1"}`} {
 		f.Add([]byte(s))
 	}
+	own := csvOf(f, analysis.Analyze(aRun("L")))
+	f.Add([]byte(own))
+	f.Add([]byte(strings.ReplaceAll(own, "ttft:p95:300ms", "")))
+	f.Add([]byte(`{"version":"0.2","scenario":{"load":{"standardized":{"tool":"kneefinder"},"native":{"config":{"label":"L","turns":2,"rate_calls_per_s":1,"slo":[{"metric":"ttft","quantile":0.95,"limit_ms":300}]}}}},"results":{"request_performance":{"aggregate":{"requests":{"total":9}}},"profiling":{"kneefinder":{"ttft_p95_ms":90,"measured_turns":9,"flags":[],"ttft_p95_ci_ms":[1,null]}}}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		in, err := Read([]File{{Name: "a", Data: data}}, slo300)
 		if err != nil && strings.TrimSpace(err.Error()) == "" {

@@ -59,6 +59,12 @@ func serving(_ File, n node, at string) ([]point, error) {
 		}
 		into.put(m[1], v)
 	}
+	if waits := n.get("queue_times").numbers(); !queue.told() && len(waits) > 0 && float64(len(waits)) == n.first("num_prompts") { // kept whether or not they are summed up
+		slices.Sort(waits)
+		for _, q := range []float64{.95, .99} {
+			queue.set(q, 1000*measurement.Quantile(waits, q))
+		}
+	}
 	p.lagP95, p.lagP99 = value(queue.at(.95)), value(queue.at(.99))
 	p.ok, p.issued, p.failed = n.first("completed"), n.first("num_prompts"), n.first("failed")
 	if math.IsNaN(p.failed) {
@@ -68,7 +74,11 @@ func serving(_ File, n node, at string) ([]point, error) {
 	p.inputSum, p.outputSum = n.first("total_input_tokens"), n.first("total_output_tokens")
 	p.inputLen, p.outputLen = p.inputSum/p.ok, p.outputSum/p.ok
 	p.config.IgnoreEOS = n.get("ignore_eos").num == 1
-	p.engine = measurement.Engine{Kind: n.get("backend").text(), Model: n.get("model_id").text(), GPU: n.get("gpu").text()}
+	p.engine = measurement.Engine{Kind: engineOf(n.get("backend").text()), Model: n.get("model_id").text(), GPU: n.get("gpu").text()}
+	if info := n.get("server_info"); info.kind == '{' { // what SGLang's own server says of itself
+		p.engine.Model = orText(p.engine.Model, orText(info.get("served_model_name").text(), info.get("model_path").text()))
+		p.engine.Version = info.get("version").text()
+	}
 	if kind == InferenceX {
 		p.engine.Kind, p.engine.GPU, p.engine.Model = n.get("framework").text(), n.get("hw").text(), orText(p.engine.Model, n.get("model").text())
 		p.inputLen, p.outputLen = known(p.inputLen, n.first("isl")), known(p.outputLen, n.first("osl"))
@@ -91,6 +101,9 @@ func serving(_ File, n node, at string) ([]point, error) {
 		p.own = append(p.own, fmt.Sprintf("%s: everything was sent at once (request_rate inf, no max_concurrency), which is no load that a curve could have: left out. Its throughput, %s requests/s, is about what the server can do at most.", at, short(p.throughput)))
 		return []point{p}, nil
 	}
+	if p.axis == concurrencyAxis { // all stand in the queue from the beginning on: nothing is late there
+		p.lagP95, p.lagP99 = math.NaN(), math.NaN()
+	}
 	if p.axis == rateAxis {
 		p.arrivals = "poisson"
 		if b := n.first("burstiness"); finite(b) && b > 0 && b != 1 {
@@ -108,6 +121,17 @@ func serving(_ File, n node, at string) ([]point, error) {
 		p.note("The file has no report of cached tokens: whether prefixes were reused cannot be told.")
 	}
 	return []point{p}, nil
+}
+
+// engineOf is the engine behind the name of a client's backend, which says first of all how it asks; "" of one that any engine answers.
+func engineOf(backend string) string {
+	for _, suffix := range []string{"-chat", "-oai", "-native"} {
+		backend = strings.TrimSuffix(backend, suffix)
+	}
+	if strings.HasPrefix(backend, "openai") {
+		return ""
+	}
+	return backend
 }
 
 func orText(a, b string) string {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -109,6 +110,9 @@ func table(f File) (contents, error) {
 	var ttft, unitless []string
 	for i, h := range head {
 		columns[i] = meaningOf(h)
+		if j := slices.IndexFunc(head[:i], func(other string) bool { return tidy(other) == tidy(h) }); j >= 0 && (columns[i].metric != "" || isLoad(h)) {
+			return contents{}, refuse(f.Name+":1", fmt.Sprintf("has two columns %s", columns[i].name), "leave one out")
+		}
 		if c := columns[i]; c.metric == "ttft" {
 			ttft = append(ttft, c.name)
 			if math.IsNaN(c.unit) {
@@ -149,11 +153,15 @@ func table(f File) (contents, error) {
 			return contents{}, err
 		}
 		v := cell(row, load)
+		if withUnit(field(row, load)) {
+			return contents{}, refuseUnit(at, strings.TrimSpace(head[load]), field(row, load))
+		}
 		if math.IsNaN(v) {
 			p.own = append(p.own, fmt.Sprintf("%s: the load %.40q is no number; the row is left out.", at, field(row, load)))
 			c.points = append(c.points, p)
 			continue
 		}
+		p.ofCalls = strings.Contains(tidy(head[load]), "calls")
 		asked := kind
 		if asked == rateAxis {
 			p.setLoad(v, math.NaN())
@@ -163,6 +171,9 @@ func table(f File) (contents, error) {
 		if !finite(p.load) {
 			p.own = append(p.own, fmt.Sprintf("%s: %s is no load above 0; the row is left out.", at, short(v)))
 		}
+		if !p.ttft.told() {
+			p.doubt("no figure of TTFT stands there.")
+		}
 		p.note(fmt.Sprintf("The load of the table is its column %q. How requests arrived, from when TTFT counts and how late they were sent a table does not tell.", strings.TrimSpace(head[load])))
 		c.points = append(c.points, p)
 	}
@@ -170,6 +181,19 @@ func table(f File) (contents, error) {
 		return contents{}, refuse(f.Name, "is a table without a row", "")
 	}
 	return c, nil
+}
+
+func isLoad(name string) bool {
+	return slices.Contains(rateColumns, tidy(name)) || slices.Contains(concurrencyColumns, tidy(name))
+}
+
+var unitBehind = regexp.MustCompile(`^[-+]?[0-9.]+([eE][-+]?[0-9]+)? *[a-zA-Zµμ%/]+$`)
+
+// withUnit reports whether a cell is a number with a unit behind it.
+func withUnit(text string) bool { return unitBehind.MatchString(text) }
+
+func refuseUnit(at, column, text string) error {
+	return refuse(at, fmt.Sprintf("writes %s as %.20q", column, text), "write the number alone; its unit stands in the column's name, as in ttft_p95_ms or ttft_p95_s")
 }
 
 // loadColumn is the column that the curve stands over.
@@ -206,6 +230,7 @@ func cell(row []string, i int) float64 {
 func tableRow(p *point, columns []column, row []string, load int) error {
 	var group []string
 	requests, share := math.NaN(), math.NaN()
+	told := map[string]int{} // the column that tells a figure
 	for i, c := range columns {
 		text := field(row, i)
 		if text == "" || text == "-" || strings.EqualFold(text, "null") || strings.EqualFold(text, "n/a") || i == load && c.metric != "offered" {
@@ -232,12 +257,26 @@ func tableRow(p *point, columns []column, row []string, load int) error {
 			if strings.Contains(text, ",") {
 				return refuse(p.at, fmt.Sprintf("writes %s as %.20q, with a comma in the number", c.name, text), "write numbers with a point")
 			}
+			if withUnit(text) {
+				return refuseUnit(p.at, c.name, text)
+			}
 			p.doubt("%s is %.40q, which is no number: it is taken as absent.", c.name, text)
 			continue
 		}
 		into := map[string]*spread{"ttft": &p.ttft, "itl": &p.itl, "tpot": &p.tpot, "e2e": &p.e2e}[c.metric]
 		if into != nil {
-			if c.stat != "" && finite(c.unit) {
+			if c.stat == "" || !finite(c.unit) {
+				continue
+			}
+			figure := c.metric + strings.Replace(c.stat, "median", "p50", 1)
+			if j, twice := told[figure]; twice {
+				if other := cell(row, j) * columns[j].unit; math.Abs(v*c.unit-other) > .01*math.Abs(other) || math.IsInf(v, 0) != math.IsInf(other, 0) {
+					return refuse(p.at, fmt.Sprintf("tells one figure in two columns that differ: %s is %s and %s is %s", columns[j].name, field(row, j), c.name, text), "leave one of them out")
+				}
+				continue
+			}
+			if !math.IsNaN(v) {
+				told[figure] = i
 				into.put(c.stat, v*c.unit)
 			}
 			continue

@@ -18,6 +18,8 @@ func certificate(a measurement.Arrivals) string {
 		return "Nothing is known of when calls were sent."
 	case a.Process == "closed":
 		return "Closed loop: the next call starts when one ends, so a server that slows down slows its own load, and queueing stays hidden."
+	case a.KS == nil && a.CV != nil:
+		return fmt.Sprintf("%s were asked to arrive as %s, whose rate is not one all the time: they are not tested against a Poisson process.", strings.ToUpper(calls[:1])+calls[1:], clip(a.Process, 40))
 	case a.KS == nil:
 		return fmt.Sprintf("%s: too few to certify how they arrived (20 are needed).", strings.ToUpper(calls[:1])+calls[1:])
 	case a.Certified:

@@ -57,7 +57,8 @@ func serveText(t *testing.T, pages map[string]string) string {
     d.querySelectorAll("details").forEach(function (e) { e.open = true; });
     d.querySelectorAll(".scroll").forEach(function (e) { widest = Math.max(widest, e.scrollWidth); });
     d.querySelectorAll(".card > *, .tile, .stack, figure").forEach(function (e) { most = Math.max(most, Math.ceil(e.getBoundingClientRect().right)); });
-    document.getElementById("is").textContent = "visible " + r.clientWidth + " needs " + r.scrollWidth + " reaches " + most + " table " + widest + " ground " + d.defaultView.getComputedStyle(d.body).backgroundColor + ";";
+    var knees = d.querySelector("#knee .scroll");
+    document.getElementById("is").textContent = "visible " + r.clientWidth + " needs " + r.scrollWidth + " reaches " + most + " table " + widest + " knees " + knees.scrollWidth + " of " + knees.clientWidth + " ground " + d.defaultView.getComputedStyle(d.body).backgroundColor + ";";
   };
 </script>`, r.URL.Query().Get("page"), r.URL.Query().Get("width"))
 	})
@@ -70,7 +71,11 @@ func TestBrowser(t *testing.T) {
 	page := pageOf(t, made(1, .5, 1, 2))
 	alone := made(1, .5, 1, 2)
 	alone.Log = nil
+	wide := made(1, .5, 1, 2)
+	k := &wide.Results.Knees.SLO
+	k.Rate, k.Estimate, k.CI95 = ptr(.012345), ptr(.0123456), [2]*float64{ptr(.01234562), ptr(.01234567)} // figures as long as they get
 	base := serveText(t, map[string]string{
+		"/wide":    pageOf(t, wide),
 		"/page":    page,
 		"/results": pageOf(t, alone),
 		"/broken":  strings.Replace(page, "<main>", "<main><script>1</script>", 1),
@@ -89,12 +94,15 @@ func TestBrowser(t *testing.T) {
 	for _, at := range []struct {
 		page  string
 		width int
-	}{{"/page", 390}, {"/page", 360}, {"/page", 1100}, {"/results", 390}} {
+	}{{"/page", 390}, {"/page", 360}, {"/page", 1100}, {"/page", 1000}, {"/wide", 1000}, {"/wide", 900}, {"/results", 390}} {
 		dom, console := chromium(t, fmt.Sprintf("%s/frame?page=%s&width=%d", base, at.page, at.width))
 		_, is, _ := strings.Cut(dom, `<p id="is">`)
-		var visible, needs, reaches, table int
-		if _, err := fmt.Sscanf(is, "visible %d needs %d reaches %d table %d", &visible, &needs, &reaches, &table); err != nil {
+		var visible, needs, reaches, table, knees, room int
+		if _, err := fmt.Sscanf(is, "visible %d needs %d reaches %d table %d knees %d of %d", &visible, &needs, &reaches, &table, &knees, &room); err != nil {
 			t.Fatalf("%s at %d px was not measured: %v, console %s", at.page, at.width, err, console)
+		}
+		if knees > room {
+			t.Errorf("%s at %d px: the table of knees needs %d px and has %d: its interval is cut", at.page, at.width, knees, room)
 		}
 		if needs > visible || reaches > visible || visible < at.width-20 {
 			t.Errorf("%s at %d px: %d px are visible, the page needs %d and reaches to %d", at.page, at.width, visible, needs, reaches)

@@ -14,8 +14,8 @@ import (
 // settings are what was asked for.
 func settings(r *measurement.Results, log *measurement.Log) (out []named) {
 	c := r.Config
-	add := func(name, v string) {
-		if v != "" && v != none {
+	add := func(name, v string, setting ...string) { // settings that are unknown are left out
+		if v != "" && v != none && !slices.ContainsFunc(setting, func(s string) bool { return !c.Told(s) }) {
 			out = append(out, named{name, clip(v, 400)})
 		}
 	}
@@ -38,14 +38,20 @@ func settings(r *measurement.Results, log *measurement.Log) (out []named) {
 	}
 	add("preset", c.Preset)
 	add("loads asked, "+unit(c), strings.Join(rates, ", "))
-	add("arrivals", map[bool]string{true: "poisson", false: c.Arrivals}[c.Arrivals == ""])
+	add("arrivals", map[bool]string{true: "poisson", false: c.Arrivals}[c.Arrivals == ""], "arrivals")
 	add("objectives", objectives(c.SLO))
-	add("turns a call", count(c.Turns))
-	add("system prompt", count(c.SystemPromptTokens)+" tokens")
-	add("a user's turn", count(c.UserTokens)+" tokens")
-	add("answer", count(c.OutputTokens)+" tokens"+map[bool]string{true: ", end of text ignored"}[c.IgnoreEOS])
-	add("temperature", digits(c.Temperature))
-	add("pause between turns", digits(c.GapMinSeconds)+" to "+digits(c.GapMaxSeconds)+" s")
+	if c.Lone() {
+		add("a request", c.Asked())
+	} else {
+		add("turns a call", count(c.Turns), "turns")
+	}
+	add("system prompt", count(c.SystemPromptTokens)+" tokens", "system_prompt_tokens")
+	add("a user's turn", count(c.UserTokens)+" tokens", "user_tokens")
+	add("answer", count(c.OutputTokens)+" tokens"+map[bool]string{true: " on average (" + c.OutputLengths + ")"}[c.OutputLengths != ""]+map[bool]string{true: ", end of text ignored"}[c.IgnoreEOS], "output_tokens")
+	add("temperature", digits(c.Temperature), "temperature")
+	if !c.Lone() {
+		add("pause between turns", digits(c.GapMinSeconds)+" to "+digits(c.GapMaxSeconds)+" s", "gap_min_s")
+	}
 	add("language of the filler", c.Language)
 	add("transcripts", c.Transcripts)
 	add("warm-up of a step", span(c.WarmupSeconds))
@@ -54,7 +60,7 @@ func settings(r *measurement.Results, log *measurement.Log) (out []named) {
 	add("drain", span(c.DrainSeconds))
 	add("calls at once, at most", count(c.MaxConcurrentCalls))
 	add("connections opened ahead", yes[c.Preconnect])
-	add("seed", fmt.Sprint(r.Seed))
+	add("seed", fmt.Sprint(r.Seed), "seed")
 	if log != nil {
 		add("nonce of the prompts", log.Header.Nonce)
 		add("began", log.Header.Started)

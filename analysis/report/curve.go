@@ -90,10 +90,11 @@ func curve(r *measurement.Results, ss []step) string {
 	p := panel{name: "P95 TTFT over the load", note: "ms; bars are 95 % intervals", height: 300 + 28*min(len(r.Mechanism.Evidence), 6), head: 8 + 14*len(knees), y: logarithmic(lo, hi, 9), uprights: knees, shades: shades}
 	p.marks = marksOf(ss, &x, p95)
 	p.keys = verdictKeys(p.marks)
-	p50 := marksOf(ss, &x, func(s *measurement.StepResult) (float64, float64, float64, bool) {
+	single := one(r, ss) // the line takes one figure of each load
+	p50 := marksOf(single, &x, func(s *measurement.StepResult) (float64, float64, float64, bool) {
 		return value(s.TTFTP50), math.NaN(), math.NaN(), s.TTFTP50 != nil
 	})
-	p.lines = []trace{through("P95", "c1", p.marks), through("P50", "quiet dash", p50)}
+	p.lines = []trace{through("P95", "c1", marksOf(single, &x, p95)), through("P50", "quiet dash", p50)}
 	if limited {
 		p.levels = []level{{limit.LimitMS, "SLO: " + objectives([]measurement.Objective{limit})}}
 	}
@@ -131,13 +132,13 @@ func curve(r *measurement.Results, ss []step) string {
 		}
 		q := panel{name: objectiveName(o) + " over the load", note: "ms", height: 120, head: 16, uprights: bare(), shades: shades, marks: marksOf(ss, &x, of),
 			levels: []level{{o.LimitMS, "SLO: " + objectives([]measurement.Objective{o})}}}
-		q.lines = []trace{through("", "c1", q.marks)}
+		q.lines = []trace{through("", "c1", marksOf(single, &x, of))}
 		lo, hi := span(q.lines[0].y, []float64{o.LimitMS})
 		q.y = logarithmic(lo, hi, 5)
 		q.desc = q.name + "."
 		q.draw(&b)
 	}
-	hits := marksOf(ss, &x, func(s *measurement.StepResult) (float64, float64, float64, bool) {
+	hits := marksOf(single, &x, func(s *measurement.StepResult) (float64, float64, float64, bool) {
 		return 100 * value(s.CacheHitRate), math.NaN(), math.NaN(), s.CacheHitRate != nil
 	})
 	if len(hits) > 0 {
@@ -182,6 +183,9 @@ func kneeLines(r *measurement.Results, x *scale) (lines []upright, shades []shad
 			v = *k.Rate
 		}
 		name := "SLO knee " + digits(v)
+		if k.Estimate != nil {
+			name = "limit crossed at " + digits(v)
+		}
 		if k.CI95 != [2]*float64{} {
 			name += " (" + interval(k.CI95) + ")"
 			from, to := 0., 1.

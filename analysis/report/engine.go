@@ -89,6 +89,11 @@ func enginePanels(s *step, o over) (out []panel) {
 	usage := gauge(samples, measurement.SampleKVUsage, o)
 	switch {
 	case len(used.y) > 1 && len(used.y) == len(cached.y):
+		pool, free := gauge(samples, measurement.SampleKVPool, o), gauge(samples, measurement.SampleKVFree, o)
+		whole := pool.most() // of which the parts are shares: a request's tokens may take more of it than their number
+		if whole > 0 {
+			used, cached, free = used.times(100/whole), cached.times(100/whole), free.times(100/whole)
+		}
 		sum, zero := make([]float64, len(used.y)), make([]float64, len(used.y))
 		for i := range sum {
 			sum[i] = used.y[i] + cached.y[i]
@@ -96,7 +101,7 @@ func enginePanels(s *step, o over) (out []panel) {
 		p := panel{name: "KV cache", note: "tokens", height: 84, head: 6, desc: fmt.Sprintf("At most %s tokens in use and %s cached.", short(used.most()), short(cached.most())),
 			areas: []trace{{name: "in use", class: "c1", x: used.x, y: used.y, base: zero}, {name: "cached, evictable", class: "c3", x: used.x, y: sum, base: used.y}}}
 		top := slices.Max(sum)
-		if free := gauge(samples, measurement.SampleKVFree, o); len(free.y) == len(sum) {
+		if len(free.y) == len(sum) {
 			all := make([]float64, len(sum))
 			for i := range all {
 				all[i] = sum[i] + free.y[i]
@@ -105,6 +110,10 @@ func enginePanels(s *step, o over) (out []panel) {
 			top = slices.Max(all)
 		}
 		p.y = linear(top, 2)
+		if whole > 0 {
+			p.note, p.y = "% of the pool", percents()
+			p.desc = fmt.Sprintf("At most %s %% in use and %s %% cached.", digits(used.most()), digits(cached.most()))
+		}
 		out = append(out, p)
 	case len(usage.y) > 1:
 		out = append(out, panel{name: "KV cache in use", note: "% of the pool, by running requests", height: 66, head: 6, y: percents(),

@@ -20,5 +20,5 @@ func Example() {
 	_, sentence, _ := strings.Cut(page.String(), `<p class="sentence">`)
 	sentence, _, _ = strings.Cut(sentence, "</p>")
 	fmt.Println(sentence)
-	// Output: 2 calls/s is the highest load tried that holds P95 TTFT ≤ 300 ms.
+	// Output: 2 calls/s is the highest load tried that holds P95 TTFT ≤ 300 ms: provision by it.
 }

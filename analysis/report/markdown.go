@@ -26,9 +26,7 @@ func (r Run) Markdown(w io.Writer) error {
 	}
 	fmt.Fprintf(&b, "%s%s. %s\n\n", about, plainText(fidelity(res)), plainText(load(res.Config)))
 	fmt.Fprintf(&b, "**%s** %s\n\n", plainText(headline(res)), plainText(binds(res.Mechanism)))
-	ss := steps(&r)
-	pass, fail := around(ss, res.Knees.SLO)
-	if s := certainty(res.Config, ss, pass, fail); s != "" {
+	if s := howSure(res); s != "" {
 		fmt.Fprintf(&b, "%s\n\n", plainText(s))
 	}
 	for _, e := range sentences(res.Mechanism.Evidence) {
@@ -39,7 +37,7 @@ func (r Run) Markdown(w io.Writer) error {
 	}
 
 	if len(res.Steps) > 0 {
-		fmt.Fprintf(&b, "| %s, %s | came | turns | TTFT P50, ms | P95, ms | 95 %% interval | ITL P95, ms | hit rate, %% | live calls | errors, %% | verdict | flags |\n", asked(res.Config), unit(res.Config))
+		fmt.Fprintf(&b, "| %s, %s | came | turns | TTFT P50, ms | P95, ms | 95 %% interval | ITL P95, ms | hit rate, %% | %s | errors, %% | verdict | flags |\n", asked(res.Config), unit(res.Config), live(res.Config))
 		b.WriteString("|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|:--|:--|\n")
 	} else {
 		b.WriteString("The run has no step.\n")
@@ -56,14 +54,14 @@ func (r Run) Markdown(w io.Writer) error {
 	if n := len(res.Steps) - mostMarkdownRows; n > 0 {
 		fmt.Fprintf(&b, "%d more steps are left out.\n\n", n)
 	}
-	for _, m := range flagMeanings(res.Steps) {
+	for _, m := range flagMeanings(res) {
 		fmt.Fprintf(&b, "`%s`: %s  \n", m.Name, plainText(m.Meaning))
 	}
 	if slices.ContainsFunc(res.Steps, func(s measurement.StepResult) bool { return s.ITLBasis == "chunk" }) {
 		b.WriteString("ITL is the gap between chunks of several tokens in this run, not between tokens.\n")
 	}
 
-	fmt.Fprintf(&b, "\n| knee | at, %s | interpolated | 95 %% interval |\n|:--|--:|--:|--:|\n", unit(res.Config))
+	fmt.Fprintf(&b, "\n| knee | at, %s | estimate | 95 %% interval |\n|:--|--:|--:|--:|\n", unit(res.Config))
 	for _, row := range kneeTable(res).Rows {
 		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", row.Cells[0].Text, row.Cells[1].Text, row.Cells[2].Text, row.Cells[3].Text)
 	}

@@ -95,7 +95,7 @@ func policy() string {
 func (r *Run) document() document {
 	res := &r.Results
 	ss := steps(r)
-	pass, fail := around(ss, res.Knees.SLO)
+	pass, fail := sides(res, ss)
 	middle := max(pass, fail)
 	chosen := nearest(len(ss), middle, mostStories)
 	drawn := make([]step, 0, len(chosen))
@@ -105,7 +105,7 @@ func (r *Run) document() document {
 	d := document{
 		Style: template.CSS(style), Policy: policy(), Label: clip(res.Label, 120), Who: who(res), Fidelity: fidelity(res), Measured: res.Engine.Fidelity == "measured",
 		Load: load(res.Config), Sentence: headline(res), Binds: binds(res.Mechanism), Note: clip(res.Knees.SLO.Note, mostRunes),
-		Tiles: tiles(res, ss, pass, fail), Knees: kneeTable(res), Others: otherKnees(res), Steps: stepTable(res), Meanings: flagMeanings(res.Steps),
+		Tiles: tiles(res, ss, pass, fail), Knees: kneeTable(res), Others: otherKnees(res), Steps: stepTable(res), Meanings: flagMeanings(res),
 		Chunks:      slices.ContainsFunc(res.Steps, func(s measurement.StepResult) bool { return s.ITLBasis == "chunk" }),
 		Certificate: certificate(res.Arrivals), Tests: arrivalTests(res.Arrivals), Gaps: template.HTML(gaps(r.Log)),
 		Curve: template.HTML(curve(res, ss)), Ridge: template.HTML(ridge(res, drawn)), Turns: template.HTML(byTurn(res, ss, pass, fail)), ByTurn: byTurnTable(res, drawn),
@@ -113,7 +113,7 @@ func (r *Run) document() document {
 		Settings: settings(res, r.Log), EngineFacts: engine(res.Engine), Source: clip(r.Source, 120), Tool: clip(res.Tool, 80),
 	}
 	d.Details, d.MoreDetails, d.DetailsLeft = details(res.Engine.Details)
-	d.Sure = certainty(res.Config, ss, pass, fail)
+	d.Sure = howSure(res)
 	if d.Label == "" {
 		d.Label = "A run without a label"
 	}

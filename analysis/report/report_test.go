@@ -19,6 +19,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"kneefinder/analysis"
 	"kneefinder/measurement"
 )
 
@@ -373,6 +374,53 @@ func BenchmarkHTML(b *testing.B) {
 	for b.Loop() {
 		if err := r.HTML(io.Discard); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// A load that was measured twice is stood for by one step, here as in the text of kneeanalyze knee: no figure of the other stands
+// beside it unlabelled, and both say the same of how sure it is.
+func TestOneLoadTwoWindows(t *testing.T) {
+	r := made(1, .5, 1, 2, 1)
+	steps := r.Results.Steps
+	short, long := &steps[1], &steps[3]
+	short.WindowS, long.WindowS = 90, 300
+	short.TTFTP95, long.TTFTP95 = ptr(281.), ptr(240.)
+	short.LiveCallsMean, short.LiveCallsMax, long.LiveCallsMean, long.LiveCallsMax = ptr(3.44), ptr(12), ptr(3.5), ptr(10)
+	for _, s := range []*measurement.StepResult{short, long} {
+		s.Verdict, s.LateTurns, s.NEff = measurement.Pass, ptr(s.MeasuredTurns/25), ptr(float64(s.MeasuredTurns)/2)
+		for i := range s.Objectives {
+			s.Objectives[i].ValueMS = s.TTFTP95
+		}
+	}
+	text := skeleton(pageOf(t, r))
+	for _, want := range []string{"P95 TTFT at 1 240 ms ✓ passes; the longest of 2 steps", "Live calls at 1 3.5 mean; at most 10"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in:\n%.1500s", want, text)
+		}
+	}
+	if strings.Contains(text, "P95 TTFT at 1 281") || strings.Contains(text, "Live calls at 1 3.44") {
+		t.Error("the figures of the shorter step stand for the load")
+	}
+	var b bytes.Buffer
+	analysis.Summary(&b, r.Results)
+	said := strings.Join(strings.Fields(b.String()), " ")
+	sure := analysis.HowSure(r.Results)
+	if !strings.Contains(sure, "its 2 steps together") || !strings.Contains(said, sure) || !strings.Contains(text, sure[1:]) || !strings.Contains(html.UnescapeString(markdownOf(t, r)), sure[1:]) {
+		t.Errorf("%q is not what text, page and Markdown say of how sure it is", sure)
+	}
+	if !strings.Contains(said, "At 1 calls/s 3.5 calls are live on average, 10 at most.") {
+		t.Errorf("the text says otherwise: %s", said)
+	}
+}
+
+func TestFiguresBesideALimit(t *testing.T) {
+	for _, c := range []struct {
+		v, limit float64
+		want     string
+	}{{300.3, 300, "300.3"}, {299.97, 300, "299.97"}, {300, 300, "300"}, {281.4, 300, "281"}, {12345678, 300, "12345678"}} {
+		if got := against(c.v, c.limit); got != c.want {
+			t.Errorf("%v beside %v is %s, want %s", c.v, c.limit, got, c.want)
 		}
 	}
 }

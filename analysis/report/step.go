@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"kneefinder/analysis"
 	"kneefinder/measurement"
 )
 
@@ -94,6 +95,32 @@ func around(steps []step, k measurement.Knee) (pass, fail int) {
 		}
 	}
 	return pass, fail
+}
+
+// sides are the steps that stand for the loads on the two sides of the knee, wherever one figure is said of such a load.
+func sides(r *measurement.Results, ss []step) (pass, fail int) {
+	stands := func(i int) int {
+		if i < 0 {
+			return i
+		}
+		n, _ := analysis.StandsFor(r.Steps, ss[i].Rate)
+		if n < 0 {
+			return i
+		}
+		return slices.IndexFunc(ss, func(s step) bool { return s.Step == r.Steps[n].Step })
+	}
+	pass, fail = around(ss, r.Knees.SLO)
+	return stands(pass), stands(fail)
+}
+
+// one are the steps that stand for their loads, of steps in the order of these.
+func one(r *measurement.Results, ss []step) (out []step) {
+	for _, s := range ss {
+		if n, of := analysis.StandsFor(r.Steps, s.Rate); of < 2 || r.Steps[n].Step == s.Step {
+			out = append(out, s)
+		}
+	}
+	return out
 }
 
 // nearest are the indices of at most so many of n steps, those nearest to one, ascending.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"kneefinder/analysis"
 	"kneefinder/measurement"
 )
 
@@ -50,8 +51,8 @@ const mostRows = 200
 // stepTable is the steps in the order in which they were run.
 func stepTable(r *measurement.Results) table {
 	c := r.Config
-	t := table{Caption: "Steps, in the order in which they were run", Head: []column{{Name: asked(c), Unit: unit(c)}, {Name: "came", Unit: "calls/s"}, {Name: "turns"}, {Name: "TTFT P50", Unit: "ms"}, {Name: "P95", Unit: "ms"},
-		{Name: "95 % interval", Unit: "ms"}, {Name: "P99", Unit: "ms"}, {Name: "ITL P95", Unit: "ms"}, {Name: "hit rate", Unit: "%"}, {Name: "live calls", Unit: "mean"},
+	t := table{Caption: "Steps, in the order in which they were run", Head: []column{{Name: asked(c), Unit: unit(c)}, {Name: "came", Unit: loadOf(c) + "/s"}, {Name: "turns"}, {Name: "TTFT P50", Unit: "ms"}, {Name: "P95", Unit: "ms"},
+		{Name: "95 % interval", Unit: "ms"}, {Name: "P99", Unit: "ms"}, {Name: "ITL P95", Unit: "ms"}, {Name: "hit rate", Unit: "%"}, {Name: live(c), Unit: "mean"},
 		{Name: "output", Unit: "tokens/s"}, {Name: "errors", Unit: "%"}, {Name: "holds", Unit: "probability"}, {Name: "verdict", Left: true}, {Name: "flags", Left: true}}}
 	for i := range r.Steps {
 		if i == mostRows {
@@ -65,7 +66,7 @@ func stepTable(r *measurement.Results) table {
 		cells[4].Class = "strong"
 		cells[13].Class, cells[13].Mark = "verdict", sign(s.Verdict)
 		for _, f := range s.Flags[:min(len(s.Flags), 15)] {
-			cells[14].Flags = append(cells[14].Flags, named{clip(f, 40), measurement.FlagMeaning(f)})
+			cells[14].Flags = append(cells[14].Flags, named{clip(f, 40), measurement.FlagMeaningOf(f, c.LoadOf)})
 		}
 	}
 	return t
@@ -98,10 +99,10 @@ func sign(v measurement.Verdict) string {
 }
 
 // flagMeanings are those of the flags that occur, in the order in which they do.
-func flagMeanings(steps []measurement.StepResult) (out []named) {
-	for _, s := range steps {
+func flagMeanings(r *measurement.Results) (out []named) {
+	for _, s := range r.Steps {
 		for _, f := range s.Flags {
-			if m := measurement.FlagMeaning(f); m != "" && !slices.ContainsFunc(out, func(n named) bool { return n.Name == f }) {
+			if m := measurement.FlagMeaningOf(f, r.Config.LoadOf); m != "" && !slices.ContainsFunc(out, func(n named) bool { return n.Name == f }) {
 				out = append(out, named{f, m})
 			}
 		}
@@ -111,13 +112,21 @@ func flagMeanings(steps []measurement.StepResult) (out []named) {
 
 // kneeTable is the three knees side by side.
 func kneeTable(r *measurement.Results) table {
-	t := table{Caption: "Knees", Head: []column{{Name: "knee", Left: true}, {Name: "at", Unit: unit(r.Config)}, {Name: "interpolated"}, {Name: "95 % interval"}}}
+	t := table{Caption: "Knees", Head: []column{{Name: "knee", Left: true}, {Name: "at", Unit: unit(r.Config)}, {Name: "estimate"}, {Name: "95 % interval"}}}
 	add := func(name string, k measurement.Knee) {
 		t.add("", name, kneeWords(k), figure(k.Estimate, 1), interval(k.CI95))
+		if rate, estimate, ci := kneeFigures(k); k.Status == measurement.Found && rate != "" {
+			cells := t.Rows[len(t.Rows)-1].Cells
+			for i, s := range []string{rate, estimate, ci} {
+				if s != "" {
+					cells[i+1].Text = s
+				}
+			}
+		}
 	}
 	add("SLO knee", r.Knees.SLO)
-	if f := r.Knees.SLO.Logistic; f != nil {
-		t.add("", "by a logistic curve", none, figure(f.Estimate, 1), interval(f.CI95))
+	if k := r.Knees.SLO; k.Logistic != nil && value(k.Logistic.Estimate) != value(k.Estimate) { // results of an earlier version
+		t.add("", "by a logistic curve", none, figure(k.Logistic.Estimate, 1), interval(k.Logistic.CI95))
 	}
 	add("curvature", r.Knees.Curvature)
 	add("saturation", r.Knees.Saturation)
@@ -148,6 +157,14 @@ func method(name string) string {
 	return clip(strings.ReplaceAll(name, "_", " "), 40)
 }
 
+// unpooled is a part of a KV pool in tokens, where the whole of it was not told.
+func unpooled(e *measurement.EngineResult, part *float64) string {
+	if e.KVPool != nil {
+		return none
+	}
+	return large(part)
+}
+
 // engineTable is what the engine said of itself; columns of which nothing is known are left out. nil rows where nothing is.
 func engineTable(r *measurement.Results, ss []step) table {
 	t := table{Caption: "What the server said of itself, over the same windows and of all its requests", Shown: true, Head: []column{{Name: asked(r.Config), Unit: unit(r.Config)}}}
@@ -160,8 +177,10 @@ func engineTable(r *measurement.Results, ss []step) table {
 		{column{Name: "queued", Unit: "mean"}, func(e *E) string { return figure(e.QueuedMean, 1) }},
 		{column{Name: "queued", Unit: "most"}, func(e *E) string { return figure(e.QueuedMax, 1) }},
 		{column{Name: "KV in use", Unit: "%"}, func(e *E) string { return share(e.KVUsageMean) }},
-		{column{Name: "cached", Unit: "tokens"}, func(e *E) string { return large(e.KVCached) }},
-		{column{Name: "free", Unit: "tokens"}, func(e *E) string { return large(e.KVFree) }},
+		{column{Name: "KV cached", Unit: "%"}, func(e *E) string { return share(analysis.OfPool(e, e.KVCached)) }},
+		{column{Name: "KV free", Unit: "%"}, func(e *E) string { return share(analysis.OfPool(e, e.KVFree)) }},
+		{column{Name: "KV cached", Unit: "tokens"}, func(e *E) string { return unpooled(e, e.KVCached) }},
+		{column{Name: "KV free", Unit: "tokens"}, func(e *E) string { return unpooled(e, e.KVFree) }},
 		{column{Name: "evicted", Unit: "tokens/s"}, func(e *E) string { return large(e.EvictedRate) }},
 		{column{Name: "retracted"}, func(e *E) string { return figure(e.Retractions, 1) }},
 		{column{Name: "hit rate", Unit: "%"}, func(e *E) string { return share(e.CacheHitRate) }},
@@ -233,7 +252,7 @@ func failures(ss []step) table {
 // tiles are the figures that matter most.
 func tiles(r *measurement.Results, ss []step, pass, fail int) (out []tile) {
 	k := r.Knees.SLO
-	knee := tile{Name: "SLO knee", Value: kneeWords(k), Unit: unit(r.Config), Note: "highest load that passes"}
+	knee := tile{Name: "SLO knee", Value: kneeWords(k), Unit: unit(r.Config), Note: "highest load that passes: provision by it"}
 	switch {
 	case k.Status == measurement.AboveRange:
 		knee.Note = "no load tried failed"
@@ -253,19 +272,31 @@ func tiles(r *measurement.Results, ss []step, pass, fail int) (out []tile) {
 		}
 		s := ss[i].StepResult
 		v := p95Cell(s)
+		if o, ok := limitMS(r.Config.SLO); ok && o.Quantile == .95 && s.TTFTP95 != nil {
+			v = against(*s.TTFTP95, o.LimitMS)
+		}
 		t := tile{Name: fmt.Sprintf("P95 TTFT at %s", digits(s.Rate)), Value: v, Unit: "ms", Note: name, Class: string(s.Verdict), Mark: sign(s.Verdict)}
 		if v == "no token" || v == none {
 			t.Unit = ""
 		}
 		out = append(out, t)
 	}
-	side(pass, "passes")
-	if pass >= 0 && ss[pass].Verdict != measurement.Pass {
-		out[len(out)-1].Note = string(ss[pass].Verdict)
-	}
-	side(fail, "fails")
-	if fail >= 0 && ss[fail].Verdict != measurement.Fail {
-		out[len(out)-1].Note = string(ss[fail].Verdict)
+	for _, s := range []struct {
+		i    int
+		name measurement.Verdict
+		said string
+	}{{pass, measurement.Pass, "passes"}, {fail, measurement.Fail, "fails"}} {
+		if s.i < 0 {
+			continue
+		}
+		side(s.i, s.said)
+		last := &out[len(out)-1]
+		if v := ss[s.i].Verdict; v != s.name {
+			last.Note = string(v)
+		}
+		if _, of := analysis.StandsFor(r.Steps, ss[s.i].Rate); of > 1 {
+			last.Note += fmt.Sprintf("; the longest of %d steps", of)
+		}
 	}
 	if pass >= 0 {
 		if s := ss[pass].StepResult; s.LiveCallsMean != nil {

@@ -35,6 +35,9 @@ func byTurn(r *measurement.Results, ss []step, pass, fail int) string {
 			}
 		}
 	}
+	if r.Config.Lone() {
+		return `<p class="empty">Each request is a call of one turn.</p>`
+	}
 	if last == 0 {
 		return `<p class="empty">Nothing is known by turn.</p>`
 	}

@@ -22,16 +22,20 @@ func digits(v float64) string {
 		return none
 	case math.IsInf(v, 0):
 		return "no token"
-	case a >= 1e7:
+	case a >= 1e15:
 		return strconv.FormatFloat(v, 'g', 3, 64)
 	case a >= 100 || a == 0:
 		return strconv.FormatFloat(v, 'f', 0, 64)
 	}
-	s := strconv.FormatFloat(v, 'g', 3, 64)
-	if strings.Contains(s, "e") {
-		s = strconv.FormatFloat(v, 'f', 6, 64)
+	return analysis.Digits(v, 3)
+}
+
+// against writes a time so that it shows on which side of its limit it is.
+func against(v, limit float64) string {
+	if s := digits(v); s != digits(limit) || v == limit {
+		return s
 	}
-	return s
+	return analysis.Apart(4, v, limit)[0]
 }
 
 // short names a place on a scale.
@@ -147,9 +151,25 @@ func closed(c measurement.Config) bool { return c.Arrivals == "closed" }
 // unit is what the load counts.
 func unit(c measurement.Config) string {
 	if closed(c) {
-		return "calls at once"
+		return loadOf(c) + " at once"
 	}
-	return "calls/s"
+	return loadOf(c) + "/s"
+}
+
+// live names how much was going at once.
+func live(c measurement.Config) string {
+	if c.LoadOf == measurement.Requests {
+		return "in flight"
+	}
+	return "live calls"
+}
+
+// loadOf is what a load counts.
+func loadOf(c measurement.Config) string {
+	if c.LoadOf == measurement.Requests {
+		return measurement.Requests
+	}
+	return "calls"
 }
 
 // asked names the load asked for.
@@ -202,11 +222,12 @@ func headline(r *measurement.Results) string {
 	holds := objectives(c.SLO)
 	switch {
 	case k.Status == measurement.Found && k.Rate != nil:
-		s := fmt.Sprintf("%s is the highest load tried that holds %s", at(c, *k.Rate), holds)
-		if k.Estimate != nil {
-			s += fmt.Sprintf("; the curve crosses the limit near %s", digits(*k.Estimate))
-			if k.CI95 != [2]*float64{} {
-				s += " (95 % interval " + interval(k.CI95) + ")"
+		rate, estimate, ci := kneeFigures(k)
+		s := fmt.Sprintf("%s %s is the highest load tried that holds %s: provision by it", rate, unit(c), holds)
+		if estimate != "" {
+			s += "; the limit is crossed near " + estimate
+			if ci != "" {
+				s += " (95 % interval " + ci + ")"
 			}
 		}
 		return s + "."
@@ -216,6 +237,34 @@ func headline(r *measurement.Results) string {
 		return fmt.Sprintf("The knee lies below every load tried: the lowest already fails %s.", holds)
 	}
 	return "No knee was found."
+}
+
+// kneeFigures are a knee's rate, its estimate and its interval, as a sentence that names them all writes them; "" for what is absent.
+func kneeFigures(k measurement.Knee) (rate, estimate, ci string) {
+	var of []float64
+	for _, v := range []*float64{k.Rate, k.Estimate, k.CI95[0], k.CI95[1]} {
+		if v != nil {
+			of = append(of, *v)
+		}
+	}
+	texts := analysis.Apart(3, of...)
+	next := func(v *float64) (s string) {
+		if v != nil {
+			s, texts = texts[0], texts[1:]
+		}
+		return s
+	}
+	rate, estimate = next(k.Rate), next(k.Estimate)
+	lo, hi := next(k.CI95[0]), next(k.CI95[1])
+	switch {
+	case lo != "" && hi != "":
+		ci = lo + " to " + hi
+	case lo != "":
+		ci = lo + " or more"
+	case hi != "":
+		ci = "up to " + hi
+	}
+	return rate, estimate, ci
 }
 
 // binds is what binds in a sentence.
@@ -242,37 +291,13 @@ func sure(p *float64) string {
 	return fmt.Sprintf("%.0f %%", 100**p)
 }
 
-// certainty says how likely the objective holds on the two sides of the knee, and what would decide it; "" when that is not known.
-func certainty(c measurement.Config, ss []step, sides ...int) string {
-	var out []string
-	for _, i := range sides {
-		if i < 0 || ss[i].PassProbability == nil {
-			continue
-		}
-		s := ss[i].StepResult
-		said := sure(s.PassProbability) + " at " + at(c, s.Rate)
-		if s.Decided == measurement.Undecided {
-			said += " (undecided at 95 %"
-			if s.MoreCalls != nil {
-				said += fmt.Sprintf("; about %s more would decide it", plural(rounded(*s.MoreCalls), "call"))
-			}
-			said += ")"
-		}
-		out = append(out, said)
-	}
-	if len(out) == 0 {
+// howSure says how likely the objective holds on the two sides of the knee, and what would decide it; "" when that is not known.
+func howSure(r *measurement.Results) string {
+	s := analysis.HowSure(*r)
+	if s == "" {
 		return ""
 	}
-	return "The objective holds, in the long run, with a probability of " + strings.Join(out, " and ") + "."
-}
-
-// rounded is a count rounded up to two digits.
-func rounded(n int) int {
-	by := 1
-	for n/by > 99 {
-		by *= 10
-	}
-	return (n + by - 1) / by * by
+	return strings.ToUpper(s[:1]) + s[1:]
 }
 
 // kneeWords is a knee's place in few words.
@@ -327,15 +352,32 @@ func load(c measurement.Config) string {
 	if c.GapMinSeconds == c.GapMaxSeconds {
 		gap = digits(c.GapMinSeconds) + " s"
 	}
-	arrive := "arrive as a Poisson process"
-	switch {
-	case closed(c):
-		arrive = "follow each other without a pause"
-	case c.Arrivals != "":
-		arrive = "arrive " + clip(c.Arrivals, 40)
+	if c.Asked() != "" {
+		return fmt.Sprintf("Requests %s: %s.", arrive(c), c.Asked())
 	}
-	return fmt.Sprintf("Calls %s: %s each, a system prompt of %s tokens, answers of %s, pauses of %s.", arrive,
-		plural(c.Turns, "turn"), thousands(c.SystemPromptTokens), plural(c.OutputTokens, "token"), gap)
+	var of []string // what is known of them
+	for _, s := range []named{{"turns", plural(c.Turns, "turn") + " each"}, {"system_prompt_tokens", "a system prompt of " + thousands(c.SystemPromptTokens) + " tokens"},
+		{"output_tokens", "answers of " + plural(c.OutputTokens, "token")}, {"gap_min_s", "pauses of " + gap}} {
+		if c.Told(s.Name) {
+			of = append(of, s.Meaning)
+		}
+	}
+	return fmt.Sprintf("%s %s: %s.", strings.ToUpper(loadOf(c)[:1])+loadOf(c)[1:], arrive(c), strings.Join(of, ", "))
+}
+
+// arrive says how calls or requests do.
+func arrive(c measurement.Config) string {
+	switch {
+	case !c.Told("arrivals"):
+		return "arrive as the files do not tell"
+	case closed(c):
+		return "follow each other without a pause"
+	case c.Arrivals == "trace":
+		return "arrive as in the trace"
+	case c.Arrivals != "" && c.Arrivals != "poisson":
+		return "arrive " + clip(c.Arrivals, 40)
+	}
+	return "arrive as a Poisson process"
 }
 
 // thousands sets commas into a whole number.

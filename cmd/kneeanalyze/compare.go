@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"math"
@@ -12,21 +14,23 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/alecthomas/kong"
+
 	"kneefinder/analysis"
 	"kneefinder/cmd/internal/cli"
 	"kneefinder/measurement"
 )
 
 type compare struct {
-	Files     []string           `arg:"" name:"file" help:"Two or more turn logs (.turns.jsonl) or results (.json), or other tools' result files."`
-	Picture   string             `short:"o" name:"output" placeholder:"FILE" help:"Also draw the curves over one another into this file, a PNG or SVG by its name."`
-	SLO       cli.SLO            `help:"What the files of other tools are judged by; runs of ours keep their own objectives." default:"300ms" placeholder:"300ms"`
-	Price     map[string]float64 `placeholder:"LABEL=DOLLARS" mapsep:"none" help:"What the run of this label costs, dollars an hour for all its GPUs together: says what a dollar carries. For each run once."`
-	GPUs      map[string]float64 `name:"gpus" placeholder:"LABEL=N" mapsep:"none" help:"How many GPUs the run of this label used: says what one carries. For each run once."`
-	JSON      bool               `name:"json" help:"Print the comparison as JSON instead of text."`
-	Below     below              `embed:""`
-	Regressed string             `name:"fail-if-regressed" placeholder:"PERCENT" help:"Exit with 3 when a run's SLO knee is more than this (as 10%) under the first's: when the upper end of its ratio's 95 % interval is, or the ratio itself where that has no upper end."`
-	Strict    bool               `help:"With --fail-if-regressed: let the ratio itself decide, whatever its interval."`
+	Files     []string `arg:"" name:"file" help:"Two or more turn logs (.turns.jsonl) or results (.json), or other tools' result files."`
+	Picture   string   `short:"o" name:"output" placeholder:"FILE" help:"Also draw the curves over one another into this file, a PNG or SVG by its name."`
+	Price     perRun   `placeholder:"LABEL=DOLLARS" help:"What the run of this label costs, dollars an hour for all its GPUs together: says what a dollar carries, and at which price of another run a dollar carries the same there. For each run once."`
+	GPUs      perRun   `name:"gpus" placeholder:"LABEL=N" help:"How many GPUs the run of this label used, a whole number: says what one carries. For each run once."`
+	JSON      bool     `name:"json" help:"Print the comparison as JSON instead of text."`
+	judging   `embed:""`
+	Below     below  `embed:""`
+	Regressed string `name:"fail-if-regressed" placeholder:"PERCENT" help:"Exit with 3 when a run's SLO knee is more than this (as 10%) under the first's: when the upper end of its ratio's 95 % interval is, or the ratio itself where that has no upper end."`
+	Strict    bool   `help:"With --fail-if-regressed: let the ratio itself decide, whatever its interval."`
 }
 
 // Help is what compare --help says beyond its flags.
@@ -39,7 +43,7 @@ func (*compare) Help() string {
 }
 
 func (c *compare) Run(ctx context.Context, std cli.Streams) error {
-	if err := checkPicture(c.Picture); err != nil {
+	if err := errors.Join(checkPicture(c.Picture), keep(c.Picture, c.Files...)); err != nil {
 		return err
 	}
 	if err := c.Below.check(); err != nil {
@@ -49,7 +53,7 @@ func (c *compare) Run(ctx context.Context, std cli.Streams) error {
 	if err != nil {
 		return err
 	}
-	rs, names, err := readAll(ctx, c.Files, c.SLO)
+	rs, names, err := readAll(ctx, c.Files, c.judging)
 	if err != nil {
 		return err
 	}
@@ -141,22 +145,55 @@ func (c *compare) costs(rs []measurement.Results, names []string) (analysis.Cost
 	return analysis.Costs{Price: price, GPUs: gpus}, err
 }
 
-// tellApart adds the file to labels that occur twice.
-func tellApart(rs []measurement.Results, paths []string) {
-	seen := map[string]int{}
-	for _, r := range rs {
-		seen[r.Label]++
+// perRun are figures told run by run, as LABEL=FIGURE.
+type perRun map[string]float64
+
+// Decode takes one of them; it satisfies kong.MapperValue.
+func (p *perRun) Decode(ctx *kong.DecodeContext) error {
+	var told string
+	if err := ctx.Scan.PopValueInto("LABEL=FIGURE", &told); err != nil {
+		return err
 	}
-	for i := range rs {
-		if seen[rs[i].Label] > 1 {
-			rs[i].Label += " (" + paths[i] + ")"
+	at := strings.LastIndex(told, "=") // a label may hold one
+	if at <= 0 {
+		return fmt.Errorf("%q: give the label of a run, = and a figure, as in L40S=2", told)
+	}
+	v, err := strconv.ParseFloat(told[at+1:], 64)
+	if err != nil {
+		return fmt.Errorf("%q: %q is no number", told, told[at+1:])
+	}
+	if _, twice := (*p)[told[:at]]; twice {
+		return fmt.Errorf("%q: the label %q is there twice", told, told[:at])
+	}
+	if *p == nil {
+		*p = perRun{}
+	}
+	(*p)[told[:at]] = v
+	return nil
+}
+
+// tellApart adds the file to labels that occur twice, and a number to those that are of one file.
+func tellApart(rs []measurement.Results, paths []string) {
+	add := func(more func(i, nth int) string) {
+		seen, nth := map[string]int{}, map[string]int{}
+		for _, r := range rs {
+			seen[r.Label]++
+		}
+		for i := range rs {
+			label := rs[i].Label
+			if seen[label] > 1 {
+				nth[label]++
+				rs[i].Label += more(i, nth[label])
+			}
 		}
 	}
+	add(func(i, _ int) string { return " (" + paths[i] + ")" })
+	add(func(_, nth int) string { return fmt.Sprintf(" #%d", nth) })
 }
 
 // below is a condition on SLO knees.
 type below struct {
-	Least *float64 `name:"fail-if-knee-below" placeholder:"RATE" help:"Exit with 3 when the SLO knee, interpolated where it is, is below this many calls/s (calls at once of a closed loop), or cannot be told; of compare, that of any run but the first."`
+	Least *float64 `name:"fail-if-knee-below" placeholder:"RATE" help:"Exit with 3 when the SLO knee, as estimated where it is, is below this many calls/s (calls at once of a closed loop), or cannot be told; of compare, that of any run but the first."`
 }
 
 func (b below) check() error {

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"kneefinder/analysis"
 	"kneefinder/analysis/export"
 	"kneefinder/cmd/internal/cli"
 	"kneefinder/measurement"
@@ -32,11 +31,21 @@ func (*exporting) Help() string {
 }
 
 func (x *exporting) Run(ctx context.Context, std cli.Streams) error {
-	log, err := measurement.OpenLog(x.File)
+	if err := keep(x.Output, x.File); err != nil {
+		return err
+	}
+	in, err := open(x.File)
 	if err != nil {
 		return err
 	}
-	r := analysis.Analyze(log)
+	log, err := openLog(in)
+	if err != nil {
+		return err
+	}
+	r, err := analyzed(in, log)
+	if err != nil {
+		return err
+	}
 	if x.Format == "llm-d" {
 		return x.reports(std, export.BenchmarkReports(log, r))
 	}

@@ -18,8 +18,9 @@ import (
 type importing struct {
 	Files  []string  `arg:"" name:"file" help:"Result files of other tools; runs at several loads make one curve."`
 	Rates  []float64 `placeholder:"2,3,4" help:"For an HdrHistogram log, which knows no load: that of each of its intervals in their order, calls/s."`
-	SLO    cli.SLO   `help:"What must hold: a limit for P95 TTFT, or a list such as ttft:p99:300ms." default:"300ms" placeholder:"300ms"`
 	Output string    `short:"o" placeholder:"JSON" help:"Write this file instead of standard output; several curves go into files with -1, -2, ... before the ending."`
+
+	judging `embed:""`
 }
 
 // Help is what import --help says beyond its flags.
@@ -33,6 +34,9 @@ const readable = "SGLang bench_serving, vLLM bench serve, InferenceX, GuideLLM, 
 	"llm-d Benchmark Reports, HdrHistogram logs (with --rates), Vegeta, Fortio, and CSV whose columns name load and percentile with their units (rate_calls_per_s,ttft_p95_ms)"
 
 func (x *importing) Run(ctx context.Context, std cli.Streams) error {
+	if err := keep(x.Output, x.Files...); err != nil {
+		return err
+	}
 	rs, err := x.read(ctx)
 	if err != nil {
 		return err
@@ -45,12 +49,20 @@ func (x *importing) Run(ctx context.Context, std cli.Streams) error {
 		}
 		return nil
 	}
-	for i, r := range rs {
-		path := x.Output
-		if len(rs) > 1 {
-			ext := filepath.Ext(path)
-			path = fmt.Sprintf("%s-%d%s", strings.TrimSuffix(path, ext), i+1, ext)
+	path := func(i int) string {
+		if len(rs) == 1 {
+			return x.Output
 		}
+		ext := filepath.Ext(x.Output)
+		return fmt.Sprintf("%s-%d%s", strings.TrimSuffix(x.Output, ext), i+1, ext)
+	}
+	for i := range rs {
+		if err := keep(path(i), x.Files...); err != nil {
+			return err
+		}
+	}
+	for i, r := range rs {
+		path := path(i)
 		if err := measurement.ReplaceFile(path, func(w io.Writer) error { return measurement.WriteResults(w, r) }); err != nil {
 			return err
 		}
@@ -62,34 +74,32 @@ func (x *importing) Run(ctx context.Context, std cli.Streams) error {
 // read reads the files; with rates, the one HdrHistogram log whose intervals they are of.
 func (x *importing) read(ctx context.Context) ([]measurement.Results, error) {
 	if x.Rates == nil {
-		rs, _, err := readAll(ctx, x.Files, x.SLO)
+		rs, _, err := readAll(ctx, x.Files, x.judging)
 		return rs, err
 	}
 	if len(x.Files) > 1 {
 		return nil, cli.Usage("--rates is for one HdrHistogram log, and %d files are given", len(x.Files))
 	}
-	data, err := readWhole(x.Files[0])
+	files, err := foreignFiles(x.Files)
 	if err != nil {
 		return nil, err
 	}
-	if !importer.IsHDRLog(data) {
-		return nil, cli.Usage("--rates is for an HdrHistogram log, which %s is not", x.Files[0])
+	if !importer.IsHDRLog(files[0].Data) {
+		return nil, cli.Usage("--rates is for an HdrHistogram log, which %s is not", files[0].Name)
 	}
-	r, err := importer.HDRLog(importer.File{Name: x.Files[0], Data: data}, x.Rates, x.SLO)
+	r, err := importer.HDRLog(files[0], x.Rates, x.objectives())
 	return []measurement.Results{r}, err
 }
 
 // foreignFiles reads files whole.
 func foreignFiles(paths []string) ([]importer.File, error) {
+	ins, err := openEach(paths)
+	errs := []error{err}
 	var out []importer.File
-	var errs []error
-	for _, path := range paths {
-		data, err := readWhole(path)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		out = append(out, importer.File{Name: path, Data: data})
+	for _, in := range ins {
+		data, err := in.whole()
+		errs = append(errs, err)
+		out = append(out, importer.File{Name: in.name, Data: data})
 	}
 	return out, errors.Join(errs...)
 }

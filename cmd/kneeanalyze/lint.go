@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"text/tabwriter"
 
 	"kneefinder/analysis/importer"
@@ -69,20 +68,4 @@ func printChecks(w io.Writer, checks []importer.Check) (doubtful int) {
 	}
 	_ = t.Flush()
 	return doubtful
-}
-
-// readWhole reads a file, or says of a folder that it is one.
-func readWhole(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, fmt.Errorf("read: %w", err)
-	}
-	if info.IsDir() {
-		return nil, fmt.Errorf("%s is a folder: name the files in it", path)
-	}
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("read: %w", err)
-	}
-	return b, nil
 }

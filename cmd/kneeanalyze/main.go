@@ -17,15 +17,16 @@
 //
 // knee takes turn logs (.turns.jsonl), which it analyses anew, results (.json), which it shows as they are, and the result files of
 // other tools, which it knows by what is in them; runs of one tool at several loads make one curve, and import writes them as
-// results. lint checks whether the figures of a file agree with each other. Analysing a
+// results. --slo judges turn logs and other tools' files by other objectives; results keep theirs. lint checks whether the figures of a file agree with each other. Analysing a
 // run's turn log gives the figures of its results. It prints a sentence or two on each knee, what binds there and what speaks
 // for it, then the steps as a table with the meaning of their flags, a certificate of the arrivals (whether calls really were
 // sent as a Poisson process, and how late), and warnings of what is doubtful. The knees:
 //
-//   - The SLO knee is the largest rate that meets the objectives below the first that does not: the number to provision against.
-//     The interpolated rate beside it, at most the first rate that fails, is where the curve itself crosses the limit, with a
-//     95 % interval where it has one.
-//   - The curvature knee is the elbow of P95 TTFT over the load (Kneedle), wherever the limit is.
+//   - The SLO knee is the largest rate that meets the objectives below the first that does not: the number to provision by, for there
+//     they were seen to hold. The rate beside it is where the limit is crossed as all steps estimate it, with a
+//     95 % interval where it has one: there the objectives hold or fail by chance.
+//   - The curvature knee is the elbow of P95 TTFT over the load (Kneedle), wherever the limit is. It is one of the loads tried: runs over
+//     different loads do not compare by it, and a run that searched for the SLO knee has none.
 //   - Saturation is where completions begin to lag behind arrivals.
 //
 // What binds is named at the first step that fails: kv_eviction (prefixes were gone when their next turns came), prefill_compute (the
@@ -51,7 +52,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"runtime/debug"
+	"strings"
 
 	"github.com/alecthomas/kong"
 
@@ -91,15 +94,31 @@ func main() {
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	var c commands
-	return cli.Run(ctx, &c, "kneeanalyze", description, args, stdout, stderr)
+	return cli.Run(ctx, &c, "kneeanalyze", description, negatives(args), stdout, stderr)
+}
+
+var negative = regexp.MustCompile(`^-[.0-9]`)
+
+// negatives joins a flag and the number below 0 behind it, which would else be taken for another flag: what is wrong with the number is
+// said by who knows what it is for.
+func negatives(args []string) []string {
+	var out []string
+	for _, a := range args {
+		if n := len(out); n > 0 && negative.MatchString(a) && strings.HasPrefix(out[n-1], "--") && len(out[n-1]) > 2 && !strings.Contains(out[n-1], "=") {
+			out[n-1] += "=" + a
+			continue
+		}
+		out = append(out, a)
+	}
+	return out
 }
 
 type knee struct {
 	Files   []string `arg:"" optional:"" name:"file" help:"Turn logs (.turns.jsonl), results (.json) or other tools' result files."`
 	Picture string   `short:"o" name:"output" placeholder:"FILE" help:"Also draw the curve and its knees into this file, a PNG or SVG by its name; for one curve."`
 	JSON    bool     `name:"json" help:"Print the results as JSON instead of text, one document a curve."`
-	SLO     cli.SLO  `help:"What the files of other tools are judged by; runs of ours keep their own objectives." default:"300ms" placeholder:"300ms"`
 
+	judging   `embed:""`
 	questions `embed:""`
 	Below     below `embed:""`
 	server    `embed:""`
@@ -115,7 +134,7 @@ func (*knee) Help() string {
 }
 
 func (k *knee) Run(ctx context.Context, std cli.Streams) error {
-	if err := checkPicture(k.Picture); err != nil {
+	if err := errors.Join(checkPicture(k.Picture), keep(k.Picture, k.Files...)); err != nil {
 		return err
 	}
 	if err := errors.Join(k.check(k.JSON), k.Below.check()); err != nil {
@@ -128,6 +147,7 @@ func (k *knee) Run(ctx context.Context, std cli.Streams) error {
 	if k.Picture != "" && len(rs) > 1 {
 		return cli.Usage("-o draws one curve and %d are given: use kneeanalyze compare for one picture of several", len(rs))
 	}
+	var untold []error // of one run, which keeps nothing back of the others
 	for i, r := range rs {
 		if k.JSON {
 			if err := measurement.WriteResults(std.Out, r); err != nil {
@@ -139,15 +159,16 @@ func (k *knee) Run(ctx context.Context, std cli.Streams) error {
 			fmt.Fprintln(std.Out)
 		}
 		analysis.Summary(std.Out, r)
-		if err := k.answer(std, r); err != nil {
-			return err
-		}
+		untold = append(untold, k.answer(std, r))
 	}
 	chart := analysis.Chart
 	if isSVG(k.Picture) {
 		chart = analysis.ChartSVG
 	}
 	if err := draw(k.Picture, std, func(w io.Writer) error { return chart(w, rs[0]) }); err != nil {
+		return err
+	}
+	if err := errors.Join(untold...); err != nil {
 		return err
 	}
 	return failed(k.Below.unmet(rs))
@@ -159,13 +180,14 @@ func (k *knee) read(ctx context.Context) ([]measurement.Results, error) {
 	case k.Prometheus != "" && len(k.Files) > 0:
 		return nil, cli.Usage("--prometheus reads a server, and files are given too: give one or the other")
 	case k.Prometheus != "":
-		return k.curves(ctx, k.SLO)
+		rs, err := k.curves(ctx, k.objectives())
+		return rs, errors.Join(err, k.heeded(rs, k.Prometheus))
 	case k.From+k.To+k.Label != "":
 		return nil, cli.Usage("--from, --to and --label are of --prometheus URL, which is missing")
 	case len(k.Files) == 0:
 		return nil, cli.Usage("expected \"<file> ...\" or --prometheus URL (see kneeanalyze knee --help)")
 	}
-	rs, _, err := readAll(ctx, k.Files, k.SLO)
+	rs, _, err := readAll(ctx, k.Files, k.judging)
 	return rs, err
 }
 

@@ -147,7 +147,7 @@ func TestKnee(t *testing.T) {
 	if at, table := strings.Index(fromLog.out, "SLO knee:"), strings.Index(fromLog.out, "λ asked"); at < 0 || at > table {
 		t.Errorf("the answer does not come before the table:\n%s", fromLog.out)
 	}
-	for _, want := range []string{"L40S: gemma-4-12b on sglang 0.5.23 on L40S (measured)", "SLO knee: 0.75 calls/s; interpolated 0.896", "Curvature knee: 1 calls/s", "Arrivals: constant, as asked"} {
+	for _, want := range []string{"L40S: gemma-4-12b on sglang 0.5.23 on L40S (measured)", "SLO knee: 0.75 calls/s; estimated 0.811", "Curvature knee: 1 calls/s", "Arrivals: constant, as asked"} {
 		if !strings.Contains(fromLog.out, want) {
 			t.Errorf("no %q in:\n%s", want, fromLog.out)
 		}
@@ -240,7 +240,7 @@ func TestMerge(t *testing.T) {
 	}{
 		{[]string{a}, "merge: shard 1/2 is missing"},
 		{[]string{a, "results/L40S.turns.jsonl"}, "merge: log 2 (L40S) is a whole run"},
-		{[]string{a, "results/L40S.json", "missing.turns.jsonl"}, `results/L40S.json is no turn log: it is JSON of schema "kneefinder/results/v1"`},
+		{[]string{a, "results/L40S.json", "missing.turns.jsonl"}, `results/L40S.json is no turn log: it holds the results of a run, which has no turns; give the turn log beside it`},
 		{[]string{a, "results/L40S.json", "missing.turns.jsonl"}, "missing.turns.jsonl"},
 	} {
 		got := command(t, append(append([]string{"merge"}, c.args...), "-o", "no/x.turns.jsonl")...)
@@ -330,7 +330,7 @@ func TestUsage(t *testing.T) {
 		{[]string{"merge", "-o", "x.turns.jsonl"}, "file"},
 		{[]string{"merge", "results/H200-0-of-2.turns.jsonl", "-o", "x.json"}, "ends in .turns.jsonl"},
 		{[]string{"merge", "results/H200-0-of-2.turns.jsonl", "-o", "results/L40S.turns.jsonl"}, "is there already"},
-		{[]string{"merge", "results/H200-0-of-2.turns.jsonl", "-o", "results/H200-0-of-2.turns.jsonl", "--overwrite"}, "is one of the shards"},
+		{[]string{"merge", "results/H200-0-of-2.turns.jsonl", "-o", "results/H200-0-of-2.turns.jsonl", "--overwrite"}, "is the file that is read"},
 	} {
 		if got := command(t, c.args...); got.code != 2 || !strings.Contains(got.err, c.want) || got.out != "" {
 			t.Errorf("%q: code %d, printed %q, errors %q; want 2 and %q", c.args, got.code, got.out, got.err, c.want)

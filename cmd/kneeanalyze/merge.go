@@ -30,8 +30,8 @@ func (m *merge) Run(ctx context.Context, std cli.Streams) error {
 	if !strings.HasSuffix(m.Output, ".turns.jsonl") {
 		return cli.Usage("-o %s: a turn log is written; give a name that ends in .turns.jsonl", m.Output)
 	}
-	if slices.Contains(m.Files, m.Output) {
-		return cli.Usage("%s is one of the shards: choose another name", m.Output)
+	if err := keep(m.Output, m.Files...); err != nil {
+		return err
 	}
 	if _, err := os.Stat(m.Output); err == nil && !m.Overwrite {
 		return cli.Usage("%s is there already: choose another name, or --overwrite", m.Output)
@@ -56,21 +56,15 @@ func (m *merge) Run(ctx context.Context, std cli.Streams) error {
 
 // openAll reads every turn log or says, of all that cannot be read, why.
 func openAll(ctx context.Context, paths []string) ([]measurement.Log, error) {
+	ins, err := openEach(paths)
+	errs := []error{err}
 	var logs []measurement.Log
-	var errs []error
-	for _, path := range paths {
+	for _, in := range ins {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		log, err := measurement.OpenLog(path)
-		if errors.Is(err, measurement.ErrNotLog) {
-			err = fmt.Errorf("%s is no turn log: it %s", path, describe(path))
-		}
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		logs = append(logs, log)
+		log, err := openLog(in)
+		errs, logs = append(errs, err), append(logs, log)
 	}
 	return logs, errors.Join(errs...)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
 	"kneefinder/analysis"
@@ -10,40 +11,42 @@ import (
 
 // questions are what else can be asked of a curve.
 type questions struct {
-	ReplicasFor float64 `help:"Also say how many replicas this rate of calls needs at the SLO, calls/s." placeholder:"RATE"`
-	HoldsAt     float64 `help:"Also say how likely the TTFT objective holds at this load in the long run." placeholder:"RATE"`
+	ReplicasFor *float64 `help:"Also say how many replicas this rate of calls needs at the SLO, calls/s: by the largest rate that passes, by the estimate of the knee and by the ends of its interval." placeholder:"RATE"`
+	HoldsAt     *float64 `help:"Also say how likely the TTFT objective holds at this load in the long run, by the curve through all loads and by the load's own turns." placeholder:"RATE"`
 }
 
 func (q *questions) check(json bool) error {
 	for _, f := range []struct {
-		name string
-		rate float64
-	}{{"--replicas-for", q.ReplicasFor}, {"--holds-at", q.HoldsAt}} {
+		name, unit string
+		rate       *float64
+	}{{"--replicas-for", "calls per second", q.ReplicasFor}, {"--holds-at", "a load, as calls per second", q.HoldsAt}} {
 		switch {
-		case !(f.rate >= 0 && f.rate <= 1e6):
-			return cli.Usage("%s %v: give calls per second, more than 0", f.name, f.rate)
-		case f.rate > 0 && json:
+		case f.rate == nil:
+		case !(*f.rate > 0 && *f.rate <= 1e6):
+			return cli.Usage("%s %v: give %s, more than 0 and at most a million", f.name, *f.rate, f.unit)
+		case json:
 			return cli.Usage("%s answers in words and --json prints none: leave one out", f.name)
 		}
 	}
 	return nil
 }
 
-// answer prints what was asked of one run.
+// answer prints what was asked of one run. What cannot be told is an error and keeps no other answer back.
 func (q *questions) answer(std cli.Streams, r measurement.Results) error {
-	if q.HoldsAt > 0 {
-		p, ok := analysis.Holds(r, q.HoldsAt)
-		if !ok {
-			return fmt.Errorf("%s: how likely the objective holds at %g cannot be told: that takes turns of at least three loads, one that passes below one that fails, and a single TTFT objective", r.Label, q.HoldsAt)
+	var errs []error
+	if q.HoldsAt != nil {
+		says, err := analysis.HoldsAt(r, *q.HoldsAt)
+		if err == nil {
+			fmt.Fprintf(std.Out, "\n%s\n", says)
 		}
-		fmt.Fprintf(std.Out, "\nAt %g the TTFT objective holds in the long run with a probability of %.2g %%.\n", q.HoldsAt, 100*p)
+		errs = append(errs, err)
 	}
-	if q.ReplicasFor > 0 {
-		n, err := analysis.ReplicasFor(r, q.ReplicasFor)
-		if err != nil {
-			return err
+	if q.ReplicasFor != nil {
+		n, err := analysis.ReplicasFor(r, *q.ReplicasFor)
+		if err == nil {
+			fmt.Fprintf(std.Out, "\n%s\n", n)
 		}
-		fmt.Fprintf(std.Out, "\n%s\n", n)
+		errs = append(errs, err)
 	}
-	return nil
+	return errors.Join(errs...)
 }

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"kneefinder/analysis"
 	"kneefinder/analysis/report"
 	"kneefinder/cmd/internal/cli"
 	"kneefinder/measurement"
@@ -17,7 +16,8 @@ type reporting struct {
 	Files  []string `arg:"" name:"file" help:"A turn log (.turns.jsonl), results (.json), or other tools' result files that make one curve."`
 	Output string   `short:"o" placeholder:"FILE" help:"Write this file instead of standard output."`
 	Format string   `enum:"html,markdown," default:"" placeholder:"html|markdown" help:"html: a page that needs nothing else; markdown: for a pull request. By default what the name of -o ends in, html without one."`
-	SLO    cli.SLO  `help:"What the files of other tools are judged by; runs of ours keep their own objectives." default:"300ms" placeholder:"300ms"`
+
+	judging `embed:""`
 }
 
 // Help is what report --help says beyond its flags.
@@ -38,8 +38,8 @@ func (p *reporting) Run(ctx context.Context, std cli.Streams) error {
 	default:
 		return cli.Usage("-o %s: a report is HTML or Markdown; give a name that ends in .html or .md, or say --format", p.Output)
 	}
-	if slices.Contains(p.Files, p.Output) {
-		return cli.Usage("%s is what the report is made from: choose another name", p.Output)
+	if err := keep(p.Output, p.Files...); err != nil {
+		return err
 	}
 	run, err := p.read(ctx)
 	if err != nil {
@@ -61,21 +61,23 @@ func (p *reporting) Run(ctx context.Context, std cli.Streams) error {
 
 // read reads a turn log whole, and of other files the one curve that they make.
 func (p *reporting) read(ctx context.Context) (report.Run, error) {
-	run := report.Run{Source: filepath.Base(p.Files[0])}
-	if len(p.Files) == 1 {
-		log, err := measurement.OpenLog(p.Files[0])
-		if err == nil {
-			run.Log, run.Results = &log, analysis.Analyze(log)
-			return run, nil
+	ins, opened := openEach(p.Files)
+	if opened == nil && len(ins) == 1 {
+		if log, err := ins[0].log(); err == nil {
+			log = p.anew(log)
+			r, err := analyzed(ins[0], log)
+			return report.Run{Source: filepath.Base(ins[0].name), Log: &log, Results: r}, err
 		}
 	}
-	rs, _, err := readAll(ctx, p.Files, p.SLO)
+	rs, _, err := readEach(ctx, ins, p.judging, opened)
+	if err == nil {
+		err = p.heeded(rs, strings.Join(p.Files, ", "))
+	}
 	if err != nil {
-		return run, err
+		return report.Run{}, err
 	}
 	if len(rs) != 1 {
-		return run, cli.Usage("a report is of one curve, and these files make %d: report them one by one, or use kneeanalyze compare", len(rs))
+		return report.Run{}, cli.Usage("a report is of one curve, and these files make %d: report them one by one, or use kneeanalyze compare", len(rs))
 	}
-	run.Results = rs[0]
-	return run, nil
+	return report.Run{Source: filepath.Base(ins[0].name), Results: rs[0]}, nil
 }

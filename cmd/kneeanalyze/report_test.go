@@ -53,7 +53,7 @@ func TestReport(t *testing.T) {
 		usage      bool
 	}{
 		{"results/L40S.turns.jsonl -o L40S.png", "give a name that ends in .html or .md", true},
-		{"results/L40S.turns.jsonl --format html -o results/L40S.turns.jsonl", "is what the report is made from", true},
+		{"results/L40S.turns.jsonl --format html -o results/L40S.turns.jsonl", "is the file that is read", true},
 		{"results/L40S.turns.jsonl results/L40S.json -o x.html", "these files make 2", true},
 		{"results/none.turns.jsonl", "no such file", false},
 		{"results", "is a folder", false},

@@ -23,7 +23,7 @@ type demo struct {
 }
 
 func (d *demo) Run(ctx context.Context, std cli.Streams) error {
-	cfg, err := recipe.Recipe{}.Engine("demo")
+	cfg, err := recipe.Recipe{}.Config("demo")
 	if err != nil {
 		return err
 	}

@@ -95,14 +95,19 @@ func (to *connected) know(ctx context.Context, c measurement.Config, say func(fo
 		rtt = fmt.Sprintf(", %.2g ms away", *known.ConnectMS)
 	}
 	say("%s serves %s at %s%s", who, known.Model, known.BaseURL, rtt)
-	script, cal, err := generator.Calibrate(ctx, to.client, to.gen.Script, generator.Lengths{System: c.SystemPromptTokens, User: c.UserTokens})
+	script, cal, err := generator.Calibrate(ctx, to.client, to.gen.Script, generator.Lengths{System: c.SystemPromptTokens + c.PromptTokens, User: c.UserTokens})
+	if err != nil && c.Lone() {
+		return fmt.Errorf("%w\nthe prompt may be too long for the server, or the server in trouble: look at the message; prompts have %d tokens on average", err, c.PromptTokens)
+	}
 	if err != nil {
 		return fmt.Errorf("%w\nthe prompt may be too long for the server, or the server in trouble: look at the message, and at --system-prompt-tokens %d", err, c.SystemPromptTokens)
 	}
 	to.gen.Script = script
 	known.Calibration = &cal
 	to.engine = known
-	if to.gen.Script.Transcripts == nil {
+	if c.Lone() {
+		say("%.3f tokens a word of %s filler, %.0f for the chat template", cal.TokensPerWord, c.Language, cal.Overhead)
+	} else if to.gen.Script.Transcripts == nil {
 		say("%.3f tokens a word of %s filler, %.0f for the chat template: %d words make %d tokens", cal.TokensPerWord, c.Language, cal.Overhead,
 			script.SystemWords, c.SystemPromptTokens)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"kneefinder/cmd/internal/cli"
+	"kneefinder/measurement"
 )
 
 type commands struct {
@@ -35,5 +36,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	var c commands
 	return cli.Run(ctx, &c, "kneeload", "Find the load that an LLM endpoint carries.\n\nExamples:\n  kneeload demo\n"+
 		"  kneeload validate --base-url http://127.0.0.1:30000\n  kneeload sweep --base-url http://127.0.0.1:30000 --preset l40s --label L40S",
-		args, stdout, stderr)
+		args, stdout, stderr, defaults())
+}
+
+// defaults is what help texts show.
+func defaults() kong.Vars {
+	return cli.Defaults(func(w cli.Workload) (measurement.Config, error) { return w.Config() })
 }

@@ -15,10 +15,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alecthomas/kong"
 	"go.uber.org/goleak"
 
 	"kneefinder/analysis"
 	"kneefinder/cmd/internal/cli"
+	"kneefinder/cmd/internal/helptest"
 	"kneefinder/measurement"
 	"kneefinder/simulation/engine"
 	"kneefinder/simulation/mockserver"
@@ -29,9 +31,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // mock serves the demo engine on loopback; wrap may put something before its handler.
 func mock(t *testing.T, cfg mockserver.Config, wrap func(http.Handler) http.Handler) *httptest.Server {
 	t.Helper()
-	m, _ := engine.ModelByName("demo")
-	g, _ := engine.GPUByName("demo")
-	eng, err := engine.New(engine.Config{Model: m, GPU: g})
+	c, err := engine.Preset("demo", "demo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	eng, err := engine.New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -550,5 +554,41 @@ func TestValidateDoubts(t *testing.T) {
 		if code != 1 || !strings.Contains(errs, c.want) {
 			t.Errorf("%s: exit %d, want 1 and %q\n%s%s", c.why, code, c.want, out, errs)
 		}
+	}
+}
+
+// The help text of each command shows the defaults that it really has.
+func TestHelpShowsDefaults(t *testing.T) {
+	for _, cmd := range []struct {
+		name  string
+		args  []string
+		of    func(*commands) (any, *cli.Workload)
+		named []string
+	}{
+		{"sweep", []string{"--rates", "1", "--find-knee"}, func(c *commands) (any, *cli.Workload) { return &c.Sweep, &c.Sweep.Workload },
+			[]string{"min-turns", "max-step-duration", "drain", "warmup", "confirm", "slo", "gap", "system-prompt-tokens", "ttft-timeout", "arrivals", "engine-metrics"}},
+		{"run", []string{"--rate", "1"}, func(c *commands) (any, *cli.Workload) {
+			return &c.Run, &cli.Workload{Calls: c.Run.Calls, Rates: cli.Rates{1}, SLO: c.Run.SLO, MaxConcurrentCalls: &c.Run.MaxCalls}
+		}, []string{"slo", "gap", "turns", "window"}},
+		{"validate", nil, func(c *commands) (any, *cli.Workload) {
+			return &c.Validate, &cli.Workload{Calls: c.Validate.Calls, Rates: cli.Rates{1}}
+		}, []string{"gap", "turns", "language"}},
+	} {
+		t.Run(cmd.name, func(t *testing.T) {
+			_, help, _ := call(t.Context(), cmd.name, "--help")
+			helptest.Defaults(t, help, func(t *testing.T, args ...string) (any, measurement.Config) {
+				var c commands
+				p := kong.Must(&c, kong.Vars{"version": "", "presets": ""}, defaults())
+				if _, err := p.Parse(append(append([]string{cmd.name, "--base-url", "http://127.0.0.1:1"}, cmd.args...), args...)); err != nil {
+					t.Fatal(err)
+				}
+				flags, w := cmd.of(&c)
+				cfg, err := w.Config()
+				if err != nil {
+					t.Fatal(err)
+				}
+				return flags, cfg
+			}, cmd.named...)
+		})
 	}
 }

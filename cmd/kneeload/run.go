@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,11 +26,12 @@ type steady struct {
 	cli.ConfigFile `embed:""`
 	endpoint       `embed:""`
 	cli.Calls      `embed:""`
-	Rate           float64     `help:"Calls/s. In the --config file it can be changed while the load runs: SIGHUP or POST /-/reload reads it again." placeholder:"CALLS/S" group:"steps"`
+	cli.Requests   `embed:""`
+	Rate           float64     `help:"Calls/s; without it a --trace is asked at its own speed. In the --config file it can be changed while the load runs: SIGHUP or POST /-/reload reads it again." placeholder:"CALLS/S" group:"steps"`
 	Duration       cli.Seconds `help:"How long; by default until the process is told to stop." default:"0s" placeholder:"TIME" group:"steps"`
 	Window         cli.Seconds `help:"Of the rolling figures." default:"60s" group:"steps"`
 	Label          string      `help:"Name of the load in the metrics." default:"run" group:"steps"`
-	SLO            *cli.SLO    `help:"What must hold: a limit for P95 TTFT, or a list such as ttft:p95:300ms,itl:p95:40ms." placeholder:"300ms" group:"steps"`
+	SLO            *cli.SLO    `help:"What must hold: a limit for P95 TTFT, or a list such as ttft:p95:300ms,itl:p95:40ms." placeholder:"${default_slo}" group:"steps"`
 	MaxCalls       int         `name:"max-concurrent-calls" help:"Calls beyond it are held back." default:"400" group:"steps"`
 	Preconnect     bool        `help:"Open the connection for a later turn in the gap before it." default:"true" negatable:"" group:"endpoint"`
 	watch          `embed:""`
@@ -49,17 +51,18 @@ func (*steady) Help() string {
 const forever = 100 * 365 * 24 * time.Hour
 
 func (s *steady) Run(ctx context.Context, std cli.Streams) error {
-	if err := cli.CheckRate(s.Rate); err != nil {
-		return cli.Usage("--rate: %w", err)
-	}
 	if time.Duration(s.Duration) < 0 || time.Duration(s.Window) < time.Second {
 		return cli.Usage("--duration must not be negative, --window at least 1s")
 	}
-	w := cli.Workload{Calls: s.Calls, Rates: cli.Rates{s.Rate}, SLO: s.SLO, MaxConcurrentCalls: &s.MaxCalls}
+	w := s.workload()
+	if err := cli.CheckRate(s.Rate); err != nil && w.Rates != nil {
+		return cli.Usage("--rate: %w", err)
+	}
 	c, err := w.Config()
 	if err != nil {
 		return cli.Usage("%w", err)
 	}
+	s.Rate, c.TraceOnce = c.Rates[0], false
 	if _, err := w.Generator(c, 0); err != nil {
 		return cli.Usage("%w", err)
 	}
@@ -95,6 +98,15 @@ func (s *steady) Run(ctx context.Context, std cli.Streams) error {
 	return err
 }
 
+// workload is the flags of a sweep of one rate. A trace has one of its own.
+func (s *steady) workload() cli.Workload {
+	w := cli.Workload{Calls: s.Calls, Requests: s.Requests, SLO: s.SLO, MaxConcurrentCalls: &s.MaxCalls}
+	if s.Rate != 0 || s.Trace == "" {
+		w.Rates = cli.Rates{s.Rate}
+	}
+	return w
+}
+
 // load sends the load until it is over or ctx ends, which is no failure when the load had no end of its own.
 func (s *steady) load(ctx context.Context, std cli.Streams, to *connected, header measurement.Header, dial *generator.Dial, shows *watched) error {
 	g := to.gen
@@ -114,7 +126,7 @@ func (s *steady) load(ctx context.Context, std cli.Streams, to *connected, heade
 		return err
 	}
 	defer func() { stop(); wait() }()
-	fmt.Fprintf(std.Err, "λ %g calls/s", dial.Rate())
+	fmt.Fprintf(std.Err, "λ %g %s/s", dial.Rate(), cmp.Or(header.Config.LoadOf, "calls"))
 	if s.Duration > 0 {
 		fmt.Fprintf(std.Err, " for %v", time.Duration(s.Duration))
 	}

@@ -23,7 +23,7 @@ type sweep struct {
 	cli.Output     `embed:""`
 	Preconnect     bool    `help:"Open the connection for a later turn in the gap before it, so that its TTFT holds no dial." default:"true" negatable:"" group:"endpoint"`
 	DryRun         bool    `help:"Print the plan and stop: rates, minutes, tokens, dollars." group:"steps"`
-	GPUPrice       float64 `name:"gpu-price" help:"Price of the endpoint in dollars an hour, for --dry-run." placeholder:"1.40" group:"steps"`
+	GPUPrice       float64 `name:"gpu-price" help:"Price of the endpoint in dollars an hour, such as 1.40, for --dry-run." placeholder:"DOLLARS" group:"steps"`
 	Resume         bool    `help:"Go on with the run of this label behind its last complete step." group:"output"`
 	Shard          Shard   `help:"Be shard I of N that send one load together, from 0; each has an equal part of the rates and a log of its own, to be joined by kneeanalyze merge." placeholder:"I/N" group:"steps"`
 	watch          `embed:""`
@@ -77,6 +77,9 @@ func (s *sweep) Run(ctx context.Context, std cli.Streams) error {
 	if _, err := s.Workload.Generator(c, 0); err != nil {
 		return cli.Usage("%w", err)
 	}
+	if s.GPUPrice < 0 {
+		return cli.Usage("--gpu-price %g: must be 0 or more dollars an hour", s.GPUPrice)
+	}
 	c.Preconnect = s.Preconnect
 	s.Hint = ", or go on with it by --resume"
 	switch {
@@ -86,7 +89,7 @@ func (s *sweep) Run(ctx context.Context, std cli.Streams) error {
 				return err
 			}
 		}
-		return cli.WritePlan(std.Out, c, s.Extend, s.GPUPrice)
+		return cli.WritePlan(std.Out, c, s.Extends(c), s.GPUPrice)
 	case s.Shard.N > 1 && c.Arrivals == "closed":
 		return cli.Usage("--shard and --concurrency exclude one another: a closed loop cannot be split")
 	case s.Shard.N > 1 && c.FindKnee:

@@ -28,7 +28,7 @@ import (
 
 // watch is the flags that say how a run is shown while it happens, and what of the other side is looked at.
 type watch struct {
-	Listen        []string    `name:"web.listen-address" help:"Serve the live page and /metrics at this address; may be repeated." placeholder:":9464" group:"watch"`
+	Listen        []string    `name:"web.listen-address" help:"Serve the live page and /metrics at this address, such as :9464; may be repeated." placeholder:"HOST:PORT" group:"watch"`
 	WebConfig     string      `name:"web.config.file" help:"TLS, passwords and rate limit of those pages, in exporter-toolkit's format." type:"existingfile" placeholder:"FILE" group:"watch"`
 	TelemetryPath string      `name:"web.telemetry-path" help:"Path of the metrics." default:"/metrics" group:"watch"`
 	Linger        cli.Seconds `name:"web.linger" help:"Serve them for so long after the run, so that its last figures are scraped and can be read; after Ctrl-C for 5s at most." default:"0s" group:"watch"`
@@ -45,7 +45,7 @@ type watch struct {
 	OTLPMetrics  bool    `name:"otlp.metrics" help:"Send the metrics there too." group:"watch"`
 
 	CustomLabels  bool        `name:"custom-labels" help:"Send x-custom-labels with run_id, step and phase, for SGLang's --tokenizer-metrics-allowed-custom-labels." group:"watch"`
-	EngineMetrics string      `name:"engine-metrics" help:"The engine's own metrics, read once a second into the turn log: auto is /metrics of the server if it has one, off, or a URL." default:"auto" placeholder:"auto|off|URL" complete:"auto,off" group:"watch"`
+	EngineMetrics string      `name:"engine-metrics" help:"The engine's own metrics, read once a second into the turn log: auto is /metrics of the server if it has one, off, or a URL." default:"auto" complete:"auto,off" group:"watch"`
 	GPUMetrics    []string    `name:"gpu-metrics" help:"A GPU exporter's metrics (DCGM, nvidia_gpu_exporter, AMD); may be repeated." placeholder:"URL" group:"watch"`
 	ScrapeEvery   cli.Seconds `name:"scrape-interval" help:"Between two looks at those." default:"1s" group:"watch"`
 }

@@ -10,7 +10,7 @@
 //
 //	kneemock serve
 //	kneemock serve --model gemma-4-12b --gpu l40s --listen 127.0.0.1:30000
-//	kneemock serve --kind vllm --served-model-name my-model --no-cache-report
+//	kneemock serve --engine vllm --served-model-name my-model --no-cache-report
 //	kneemock serve --kv-tokens 40000 --chunked-prefill 2048 --context-length 32768
 //	kneemock serve --decode-log-interval 1 --tokenizer-metrics-allowed-custom-labels run_id,step,phase
 //	kneemock serve --bucket-time-to-first-token .05,.1,.2,.25,.3,.35,.4,.5,.75,1,2,4,8

@@ -76,7 +76,7 @@ func TestServe(t *testing.T) {
 		t.Errorf("got  %swant %s", s.line, want)
 	}
 	if got := get(t, s.url+"/server_info"); !strings.Contains(got, `"model_path":"demo","served_model_name":"m","gpu":"demo","context_length":32768,`+
-		`"max_total_num_tokens":40000,"chunked_prefill_size":2048,"mem_fraction_static":0.88,`) {
+		`"max_total_num_tokens":40000,"chunked_prefill_size":2048,"mem_fraction_static":0.9,`) {
 		t.Errorf("server_info: %s", got)
 	}
 	resp, err := http.Post(s.url+"/v1/chat/completions", "application/json",
@@ -159,9 +159,9 @@ func TestErrors(t *testing.T) {
 		status int
 		want   string
 	}{
-		{"unknown model", "serve --model gpt-5", 2, `--model "gpt-5" is not known; there are demo, gemma-3-12b, gemma-4-12b, llama-3.1-8b`},
-		{"unknown GPU", "serve --gpu tpu", 2, `--gpu "tpu" is not known; there are demo, h100, l40s`},
-		{"unknown kind", "serve --kind tgi", 2, `--kind "tgi" is neither sglang nor vllm`},
+		{"unknown model", "serve --model gpt-5", 2, `--model "gpt-5" is not known; there are deepseek-v3, demo, gemma-3-12b, `},
+		{"unknown GPU", "serve --gpu tpu", 2, `--gpu "tpu" is not known; there are a100-40-sxm, a100-80-sxm, `},
+		{"unknown kind", "serve --kind tgi", 2, `engine is "tgi", must be sglang or vllm`},
 		{"too large for the GPU", "serve --gpu demo", 2, "recipe does not fit: gemma-4-12b needs"},
 		{"a recipe against the rules", "serve --mem-fraction 2", 2, "mem_fraction is 2"},
 		{"buckets that fall", "serve --bucket-time-to-first-token .2,.1", 2, "bucket_time_to_first_token has 0.1 after 0.2, must rise from above 0"},

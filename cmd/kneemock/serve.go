@@ -10,15 +10,14 @@ import (
 
 	"kneefinder/cmd/internal/cli"
 	"kneefinder/cmd/internal/recipe"
-	"kneefinder/simulation/engine"
 	"kneefinder/simulation/mockserver"
 )
 
 // serve is the command kneemock serve.
 type serve struct {
 	recipe.Recipe   `embed:""`
+	recipe.Fleet    `embed:""`
 	Listen          string `help:"The address to serve on; port 0 takes a free one." default:"127.0.0.1:30000" group:"endpoint"`
-	Kind            string `help:"The server to imitate where they differ: sglang or vllm." default:"sglang" complete:"sglang,vllm" group:"endpoint"`
 	ServedModelName string `help:"The model name that requests must give. By default the model's." placeholder:"NAME" group:"endpoint"`
 	NoCacheReport   bool   `help:"Leave cached tokens out of usage, as servers started without a cache report do." group:"endpoint"`
 
@@ -35,14 +34,11 @@ const drain = 5 * time.Second
 
 // Run serves until ctx ends and the server has stopped.
 func (s *serve) Run(ctx context.Context, std cli.Streams) error {
-	cfg, err := s.Recipe.Engine("")
+	cfg, err := s.Recipe.Config("")
 	if err != nil {
 		return cli.Usage("%w", err)
 	}
-	kind := mockserver.Kind(s.Kind)
-	if kind != mockserver.SGLang && kind != mockserver.VLLM {
-		return cli.Usage("--kind %q is neither %s nor %s", s.Kind, mockserver.SGLang, mockserver.VLLM)
-	}
+	kind := mockserver.Kind(s.Engine)
 	name := s.ServedModelName
 	if name == "" {
 		name = cfg.Model.Name
@@ -58,9 +54,9 @@ func (s *serve) Run(ctx context.Context, std cli.Streams) error {
 	if err := mc.Validate(); err != nil {
 		return cli.Usage("%w", err)
 	}
-	eng, err := engine.New(cfg)
+	eng, err := s.Fleet.New(cfg, 1)
 	if err != nil {
-		return err
+		return cli.Usage("%w", err)
 	}
 	l, err := net.Listen("tcp", s.Listen)
 	if err != nil {

@@ -4,12 +4,16 @@
 //	kneesim simulate --preset l40s
 //	kneesim simulate --preset h100 --model gemma-3-12b --label h100-gemma3
 //	kneesim simulate --model llama-3.1-8b --gpu l40s --rates 0.1,0.2,0.5,1 --slo 500ms
+//	kneesim simulate --preset l40s --detail 0.02,0.2 --json l40s.report.json
+//	kneesim simulate --preset demo --rates 2 --no-extend --dump-steps steps.jsonl
+//	kneesim simulate --model llama-3.1-8b --gpu h100 --prompt-tokens lognormal:512:0.8 --output-tokens 128 --rates 8,16 --label requests
 //
 // Its numbers are those of a model that no measurement has calibrated: good for screening, to be confirmed on hardware.
 package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -18,17 +22,18 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"kneefinder/analysis"
 	"kneefinder/cmd/internal/cli"
 	"kneefinder/cmd/internal/recipe"
 	"kneefinder/generator"
 	"kneefinder/measurement"
 	"kneefinder/simulation"
 	"kneefinder/simulation/engine"
+	"kneefinder/simulation/engine/gpu"
 )
 
 type commands struct {
 	Simulate   simulate         `cmd:"" help:"Sweep call rates against an engine model in virtual time."`
+	Anchor     calibrate        `cmd:"" help:"Calibrate the engine model to a real engine: measure it at low load, fit a GPU file."`
 	Completion cli.Completion   `cmd:"" help:"Print a script that completes command lines in bash, zsh or fish."`
 	Version    kong.VersionFlag `help:"Print the version."`
 }
@@ -37,7 +42,12 @@ func main() { cli.Main(run) }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	var c commands
-	return cli.Run(ctx, &c, "kneesim", "Predict the load that an LLM endpoint carries, without the endpoint.\n\nExample: kneesim simulate --preset l40s", args, stdout, stderr, recipe.Vars())
+	return cli.Run(ctx, &c, "kneesim", "Predict the load that an LLM endpoint carries, without the endpoint.\n\nExample: kneesim simulate --preset l40s", args, stdout, stderr, recipe.Vars(), defaults())
+}
+
+// defaults is what help texts show of the workload's flags.
+func defaults() kong.Vars {
+	return cli.Defaults(func(w cli.Workload) (measurement.Config, error) { return (&simulate{Workload: w}).config() })
 }
 
 type simulate struct {
@@ -45,6 +55,8 @@ type simulate struct {
 	cli.Workload   `embed:""`
 	cli.Output     `embed:""`
 	recipe.Recipe  `embed:""`
+	recipe.Fleet   `embed:""`
+	reporting      `embed:""`
 	TTFTTimeout    cli.Seconds `name:"ttft-timeout" help:"Longest wait for a first token, as kneeload's." default:"60s" group:"recipe"`
 	TotalTimeout   cli.Seconds `help:"Longest answer, as kneeload's." default:"5m" group:"recipe"`
 	Replay         string      `help:"Send the turns of this turn log at the instants at which they were sent, instead of a sweep." type:"existingfile" placeholder:"LOG" group:"workload"`
@@ -54,14 +66,20 @@ type simulate struct {
 func (*simulate) Help() string {
 	return fmt.Sprintf("Virtual time costs nothing, so a step's window waits for the turns of %d calls, as long as that takes, unless --min-turns or "+
 		"--max-step-duration say otherwise.\n\nExamples:\n  kneesim simulate --preset l40s\n  kneesim simulate --preset h100 --model gemma-3-12b\n"+
-		"  kneesim simulate --model llama-3.1-8b --gpu l40s --rates 0.1,0.2,0.5,1 --slo 500ms\n  kneesim simulate --replay results/demo.turns.jsonl", simCalls)
+		"  kneesim simulate --model llama-3.1-8b --gpu l40s --rates 0.1,0.2,0.5,1 --slo 500ms\n  kneesim simulate --replay results/demo.turns.jsonl\n"+
+		"  kneesim simulate --preset l40s --detail 0.02,0.2 --json l40s.report.json\n  kneesim simulate --preset demo --rates 2 --no-extend --dump-steps steps.jsonl", simCalls)
 }
 
 // label names a run by what is simulated; the preset too where it is not named after that.
 func (s *simulate) label(cfg engine.Config) string {
 	parts := []string{"sim", s.Preset, cfg.GPU.Name, cfg.Model.Name}
-	if s.Preset == cfg.GPU.Name || s.Preset == "" {
+	if s.Preset == "" {
 		parts = slices.Delete(parts, 1, 2)
+	} else if g, ok := gpu.ByName(s.Preset); ok && g.Name == cfg.GPU.Name {
+		parts = slices.Delete(parts, 2, 3)
+	}
+	if cfg.Recipe.Kind == engine.VLLM {
+		parts = append(parts, "vllm")
 	}
 	return strings.Join(parts, "-")
 }
@@ -69,35 +87,47 @@ func (s *simulate) label(cfg engine.Config) string {
 // simCalls is how many calls a simulated step waits for: virtual time costs nothing.
 const simCalls = 200
 
-func (s *simulate) Run(ctx context.Context, std cli.Streams) error {
+// simRequests is how many single requests it waits for.
+const simRequests = 600
+
+func (s *simulate) Run(ctx context.Context, std cli.Streams) (ended error) {
 	if s.Replay != "" {
+		if s.JSON != "" || s.DumpSteps != "" || s.Detail != nil {
+			return cli.Usage("--json, --dump-steps and --detail are of a sweep: leave them out with --replay")
+		}
 		return s.replay(ctx, std)
 	}
 	c, err := s.config()
 	if err != nil {
 		return cli.Usage("%w", err)
 	}
-	if s.Preset == "tiny" && s.Model == "" && s.GPU == "" {
-		return cli.Usage("the preset tiny is for a real engine on a CPU, which is no engine that is modelled here: name --model and --gpu")
+	if s.Preset == "tiny" && s.Model == "" && s.ModelConfig == "" && s.GPU == "" && s.GPUFile == "" {
+		return cli.Usage("the preset tiny is for a real engine on a CPU, which is no engine that is modelled here: name --model and --gpu, or give the files of yours (kneesim anchor makes one)")
 	}
-	cfg, err := s.Recipe.Engine(s.Preset)
+	cfg, err := s.Recipe.Config(s.Preset)
 	if err != nil {
+		return cli.Usage("%w", err)
+	}
+	if err := bounded(c, cfg); err != nil {
 		return cli.Usage("%w", err)
 	}
 	if s.Label == "" {
 		s.Label = s.label(cfg)
 	}
-	eng, err := engine.New(cfg)
+	eng, err := s.Fleet.New(cfg, s.Seed)
 	if err != nil {
-		return err
+		return cli.Usage("%w", err)
 	}
 	const nonce = 0x6b6e6565 // fixed, so that the same flags give the same files
 	gen, err := s.Workload.Generator(c, nonce^s.Seed)
 	if err != nil {
 		return cli.Usage("%w", err)
 	}
-	cal := measurement.Calibration{Overhead: float64(simulation.Overhead()), TokensPerWord: 1}
+	cal := measurement.Calibration{Overhead: float64(simulation.Overhead(&gen.Script)), TokensPerWord: 1}
 	gen.Script = generator.Fit(gen.Script, generator.Lengths{System: c.SystemPromptTokens, User: c.UserTokens}, cal)
+	if err := s.reporting.check(s.Output); err != nil {
+		return err
+	}
 	files, log, err := s.Output.Open()
 	if err != nil {
 		return err
@@ -113,11 +143,49 @@ func (s *simulate) Run(ctx context.Context, std cli.Streams) error {
 	sweep := cli.Sweep{Flags: &s.Workload, Generator: gen, Endpoint: endpoint, Clock: clk, Files: files, Log: log, RawITL: s.RawITL,
 		Progress: progress, Watch: looks, Sample: looks.take,
 		Header: measurement.Header{Label: s.Label, Tool: "kneesim " + cli.Version, Config: c, Engine: known, Seed: s.Seed, Nonce: fmt.Sprintf("%016x", gen.Script.Nonce)}}
+	if s.DumpSteps != "" {
+		steps, err := newDump(s.DumpSteps, looks, sweep.Header)
+		if err != nil {
+			return err
+		}
+		endpoint.Watch(steps)
+		sweep.Watch = steps
+		defer func() { ended = errors.Join(ended, steps.close()) }()
+	}
 	var r measurement.Results
 	clk.Run(ctx, func() { r, err = sweep.Run(ctx) })
-	analysis.Summary(std.Out, r)
-	fmt.Fprintf(std.Out, "\nUncalibrated: a model of %s on %s, not a measurement. Files: %s\n", cfg.Model.Name, cfg.GPU.Name, files.Written())
+	if s.JSON == "-" {
+		return errors.Join(err, writeJSON(std.Out, r))
+	}
+	s.text(std.Out, r)
+	fmt.Fprintf(std.Out, "\n%s Files: %s\n", standing(cfg, r), files.Written())
+	if s.JSON != "" {
+		err = errors.Join(err, measurement.ReplaceFile(s.JSON, func(w io.Writer) error { return writeJSON(w, r) }))
+	}
 	return err
+}
+
+// mostTurns is how many turns of a step fit comfortably into memory.
+const mostTurns = 2_000_000
+
+// bounded refuses a run that would end nowhere: a step of more turns than can be held, and prompts that no call gets answered.
+func bounded(c measurement.Config, cfg engine.Config) error {
+	for _, rate := range c.Rates {
+		if calls := cli.EstimateStep(c, rate).Calls; calls > measurement.CallsPerStep/2 {
+			return fmt.Errorf("the step at %g is about %.2g calls long, and at most %d have numbers of their own: lower --min-turns or --step-duration", rate, calls, measurement.CallsPerStep/2)
+		}
+		if turns := cli.EstimateStep(c, rate).Calls * float64(c.Turns); turns > mostTurns {
+			return fmt.Errorf("the step at %g is about %.2g turns long, and at most %d can be held: lower --rates, --turns, --gap, --output-tokens, --min-turns or the step's times", rate, turns, mostTurns)
+		}
+	}
+	first := c.SystemPromptTokens + c.UserTokens
+	if c.PromptLengths == fmt.Sprint(c.PromptTokens-c.PrefixTokens) { // all are so long
+		first = c.PromptTokens
+	}
+	if limit := cfg.Filled().Recipe.ContextLimit; c.Transcripts == "" && first > limit {
+		return fmt.Errorf("every call would fail: its first prompt has %d tokens, and the context limit is %d: lower --system-prompt-tokens or --prompt-tokens, or raise --context-length", first, limit)
+	}
+	return nil
 }
 
 // config is the workload's, with steps as long as 200 calls take, and drained to the end.
@@ -126,14 +194,18 @@ func (s *simulate) config() (measurement.Config, error) {
 		s.Preset = s.GPU // whose rates are for it
 	}
 	c, err := s.Workload.Config()
-	if s.MinTurns == nil {
+	switch {
+	case s.MinTurns != nil || c.TraceOnce:
+	case c.Lone():
+		c.MinTurns = max(c.MinTurns, simRequests)
+	default:
 		c.MinTurns = max(c.MinTurns, simCalls*(c.Turns-1))
 	}
 	if s.MaxStepDuration == nil {
-		c.MaxStepSeconds = 1e6
+		c.MaxStepSeconds = max(1e6, c.StepSeconds)
 	}
 	if s.Drain == nil {
-		c.DrainSeconds = 1e5
+		c.DrainSeconds = max(1e5, c.DrainSeconds)
 	}
 	return c, err
 }

@@ -4,16 +4,21 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/alecthomas/kong"
 	"go.uber.org/goleak"
 
 	"kneefinder/cmd/internal/cli"
+	"kneefinder/cmd/internal/helptest"
+	"kneefinder/cmd/internal/recipe"
 	"kneefinder/measurement"
 )
 
@@ -129,6 +134,18 @@ func TestBadInput(t *testing.T) {
 		{[]string{"simulate", "--preset", "tiny"}, 2, "real engine on a CPU"},
 		{[]string{"simulate", "--rates", "3,1"}, 2, "not sorted"},
 		{[]string{"simulate", "--preset", "demo", "--replay", "main_test.go"}, 1, "not a turn log"},
+		{[]string{"simulate", "--rates", "0.02,1e6"}, 2, "the step at 1e+06 is about"},
+		{[]string{"simulate", "--rates", "0.02", "--gap", "1e9"}, 2, "the step at 0.02 is about"},
+		{[]string{"simulate", "--rates", "0.02", "--turns", "100000"}, 2, "turns long"},
+		{[]string{"simulate", "--rates", "0.02", "--temperature", "nan"}, 2, "--temperature"},
+		{[]string{"simulate", "--rates", "0.02", "--temperature=-3"}, 2, "temperature"},
+		{[]string{"simulate", "--rates", "0.02", "--mem-fraction", "inf"}, 2, "--mem-fraction"},
+		{[]string{"simulate", "--rates", "0.02", "--gap", "1e12"}, 2, `"1e12" is no duration`},
+		{[]string{"simulate", "--concurrency", "10000000"}, 2, "cannot be a number of calls"},
+		{[]string{"simulate", "--rates", "0.02", "--label", strings.Repeat("x", 300)}, 2, "at most 200 bytes"},
+		{[]string{"simulate", "--rates", "0.02", "--label", "a\nb"}, 2, "--label"},
+		{[]string{"simulate", "--rates", "0.02", "--system-prompt-tokens", "100000000"}, 2, "every call would fail"},
+		{[]string{"simulate", "--rates", "0.02", "--context-length", "10"}, 2, "--context-length"},
 		{[]string{"predict"}, 2, "predict"},
 	} {
 		code, out, errs := call(t.Context(), append(c.args, "--out", t.TempDir())...)
@@ -214,5 +231,40 @@ func TestEngineSaysTheSame(t *testing.T) {
 	}
 	if a, b := *r.Steps[0].Engine.EvictedRate, *r.Steps[1].Engine.EvictedRate; b < 2*a {
 		t.Errorf("%v tokens a second are evicted at 2 calls/s, %v at 5", a, b)
+	}
+}
+
+// The help text of simulate shows the defaults that it really has, which are not those of kneeload.
+func TestHelpShowsDefaults(t *testing.T) {
+	_, help, _ := call(t.Context(), "simulate", "--help")
+	helptest.Defaults(t, help, func(t *testing.T, args ...string) (any, measurement.Config) {
+		var c commands
+		p := kong.Must(&c, kong.Vars{"version": "", "presets": ""}, recipe.Vars(), defaults())
+		if _, err := p.Parse(append([]string{"simulate", "--rates", "1", "--find-knee"}, args...)); err != nil {
+			t.Fatal(err)
+		}
+		cfg, err := c.Simulate.config()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &c.Simulate, cfg
+	}, "min-turns", "max-step-duration", "drain", "warmup", "confirm", "slo", "gap", "system-prompt-tokens", "ttft-timeout")
+	for _, want := range []string{"--min-turns=600", "--warmup=27s", "--max-step-duration=1000000s"} {
+		if !strings.Contains(help, want) {
+			t.Errorf("the help text lacks %s:\n%s", want, help)
+		}
+	}
+}
+
+// full is a standard output that takes nothing.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+// Results that could not be written are a failure.
+func TestResultsThatCannotBeWritten(t *testing.T) {
+	err := run(t.Context(), []string{"simulate", "--preset", "demo", "--rates", "2", "--no-extend", "--min-turns", "10", "--out", t.TempDir()}, full{}, io.Discard)
+	if cli.Code(err) != 1 || !strings.Contains(err.Error(), "standard output: no space left") {
+		t.Errorf("got %v", err)
 	}
 }

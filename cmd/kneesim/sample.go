@@ -8,18 +8,27 @@ import (
 
 	"kneefinder/clock"
 	"kneefinder/measurement"
+	"kneefinder/simulation"
 	"kneefinder/simulation/engine"
+	"kneefinder/simulation/fleet"
 )
 
 // mostSamples is how many samples of a step are kept: with more of them every other one is left out, and the next come at twice the
 // distance. So a window of any length has thirty to sixty, evenly apart.
 const mostSamples = 60
 
+// machine is what answers: one engine, or a fleet.
+type machine interface {
+	simulation.Engine
+	Stats() engine.Stats
+	ResetPeaks()
+}
+
 // sampler looks at the engine while steps run, from the start of each window on, first once a second. All of it runs in processes of a
 // virtual clock, one at a time.
 type sampler struct {
 	clk     clock.Clock
-	eng     *engine.Engine
+	eng     machine
 	longest time.Duration // that a step can last from its window's start; beyond it nobody may look, or a run that hangs would not be noticed
 
 	step    int
@@ -39,6 +48,9 @@ func (s *sampler) StepBegin(step measurement.Step) {
 				return
 			}
 			s.look()
+			if at == step.WindowStart {
+				s.eng.ResetPeaks()
+			}
 			s.thin()
 		}
 	})
@@ -46,7 +58,7 @@ func (s *sampler) StepBegin(step measurement.Step) {
 
 // look takes a sample.
 func (s *sampler) look() {
-	s.samples = append(s.samples, measurement.EngineSample{At: s.clk.Now(), Step: s.step, Values: figures(s.eng.Stats())})
+	s.samples = append(s.samples, measurement.EngineSample{At: s.clk.Now(), Step: s.step, Values: valuesOf(s.eng)})
 }
 
 // thin leaves out every other sample when they are many.
@@ -84,6 +96,25 @@ func (s *sampler) InFlight(time.Duration, int, int)  {}
 func (s *sampler) StepResult(measurement.StepResult) {}
 func (s *sampler) Results(measurement.Results)       {}
 
+// valuesOf are what a machine says of itself, of a fleet's replicas too.
+func valuesOf(m machine) map[string]float64 {
+	values := figures(m.Stats())
+	f, ok := m.(interface{ PerReplica() []fleet.Standing })
+	if !ok {
+		return values
+	}
+	peak := 0.
+	for i, r := range f.PerReplica() {
+		own := figures(r.Stats)
+		for _, name := range []string{measurement.SampleRunning, measurement.SampleKVUsage, measurement.SamplePrompt, measurement.SampleCached} {
+			values[measurement.OfReplica(i, name)] = own[name]
+		}
+		peak = max(peak, own[measurement.SampleKVPeak])
+	}
+	values[measurement.SampleKVPeak] = peak // of the fullest, not of all pools together
+	return values
+}
+
 // figures are an engine's, by the names that those of a real one have.
 func figures(s engine.Stats) map[string]float64 {
 	// Layers with a window keep fewer tokens than the others: parts of the pool are told in tokens of the longest sequence that it
@@ -107,5 +138,14 @@ func figures(s engine.Stats) map[string]float64 {
 		measurement.SamplePrefillBusy: s.PrefillBusy.Seconds(),
 		measurement.SampleDecodeBusy:  s.DecodeBusy.Seconds(),
 		measurement.SampleMaxRunning:  float64(s.MaxRunningSeen),
+
+		measurement.SampleComputed:       float64(s.ComputedTokens),
+		measurement.SamplePrefillSteps:   float64(s.PrefillSteps),
+		measurement.SampleDecodeSteps:    float64(s.DecodeSteps),
+		measurement.SampleMixedSteps:     float64(s.MixedSteps),
+		measurement.SamplePromptsStepped: float64(s.PromptsStepped),
+		measurement.SampleDecodesStepped: float64(s.DecodesStepped),
+		measurement.SampleMostBatch:      float64(s.MaxBatch),
+		measurement.SampleKVPeak:         float64(s.KVPeakBytes) / float64(max(1, s.KVPoolBytes)),
 	}
 }

@@ -18,12 +18,15 @@ func (nothing) Finished(uint64, time.Duration, engine.Finish) {}
 // The parts of the KV pool add up to it, also for a model whose layers keep different numbers of tokens.
 func TestPoolAddsUp(t *testing.T) {
 	for _, name := range []string{"demo", "gemma-4-12b"} {
-		m, _ := engine.ModelByName(name)
-		g, _ := engine.GPUByName("demo")
+		gpu := "demo"
 		if name != "demo" {
-			g, _ = engine.GPUByName("h100")
+			gpu = "h100"
 		}
-		e, err := engine.New(engine.Config{Model: m, GPU: g})
+		c, err := engine.Preset(name, gpu)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := engine.New(c)
 		if err != nil {
 			t.Fatal(err)
 		}

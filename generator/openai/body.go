@@ -26,7 +26,8 @@ type body struct {
 	mu      sync.Mutex // the transport may close a body that it is still reading
 	stage   stage
 	message int    // the message whose turn it is
-	block   int    // the block of its segment
+	part    int    // the segment of its drawn words
+	block   int    // the block of that segment
 	rest    string // of its verbatim text
 	piece   []byte // to be read next
 	small   []byte // backs piece
@@ -57,7 +58,13 @@ func (b *body) length() int64 {
 		case c.Text != "":
 			n += escapedLen(c.Text)
 		default:
-			n += b.words.TextLen(c.Segment)
+			for i := 0; ; i++ {
+				part, ok := c.Part(i)
+				if !ok {
+					break
+				}
+				n += b.words.TextLen(part) + min(i, 1) // a space between
+			}
 		}
 	}
 	return int64(n)
@@ -110,18 +117,23 @@ func (b *body) advance() bool {
 	case atMessage:
 		m := b.prompt[b.message]
 		b.small = appendMessage(b.small, b.message, m.Role)
-		b.block, b.rest = 0, m.Content.Text
+		b.part, b.block, b.rest = 0, 0, m.Content.Text
 		b.stage = atContent
 	case atContent:
-		s := b.prompt[b.message].Content.Segment
+		s, drawn := b.prompt[b.message].Content.Part(b.part)
 		switch {
 		case b.rest != "":
 			piece := runes(b.rest, verbatimPiece)
 			b.small = appendEscaped(b.small, piece)
 			b.rest = b.rest[len(piece):]
-		case b.block < s.Blocks():
+		case drawn:
+			if b.part > 0 && b.block == 0 {
+				b.small = append(b.small, ' ')
+			}
 			b.small = b.words.AppendTextBlock(b.small, s, b.block)
-			b.block++
+			if b.block++; b.block == s.Blocks() {
+				b.part, b.block = b.part+1, 0
+			}
 		default:
 			b.small = append(b.small, closeMessage...)
 			b.next(b.message + 1)

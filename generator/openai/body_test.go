@@ -26,6 +26,7 @@ func TestBody(t *testing.T) {
 		"none":            nil,
 		"empty":           {{Role: "user"}},
 		"drawn":           {{Role: "system", Content: drawn(1)}, {Role: "user", Content: drawn(64)}, {Role: "user", Content: drawn(65)}, {Role: "user", Content: drawn(1000)}},
+		"drawn in parts":  {{Role: "user", Content: workload.Content{Parts: []workload.Segment{{Nonce: 1, Words: 64}, {Nonce: 1, Call: 5, Words: 1}, {Nonce: 2, Words: 200}}}}, {Role: "user", Content: drawn(3)}},
 		"verbatim":        {{Role: "assistant", Content: text("\"\\\n\r\t\x00\x1f\u007f é 😀 \u2028 </script>")}},
 		"not UTF-8":       {{Role: "assistant", Content: text("a\xffb\xf0\x9f\x98 \xc3")}},
 		"long, in runes":  {{Role: "assistant", Content: text(strings.Repeat("é😀a", 1000))}},
@@ -52,6 +53,12 @@ func TestBody(t *testing.T) {
 				want := string([]rune(m.Content.Text)) // with U+FFFD for what is not UTF-8
 				if m.Content.Text == "" {
 					want = string(lexicon(t).AppendText(nil, m.Content.Segment))
+				}
+				for i, part := range m.Content.Parts {
+					if i > 0 {
+						want += " "
+					}
+					want += string(lexicon(t).AppendText(nil, part))
 				}
 				if got.Messages[i].Role != m.Role || got.Messages[i].Content != want {
 					t.Errorf("message %d: got %+v, want %q", i, got.Messages[i], want)

@@ -96,8 +96,15 @@ func (t *turn) repeatsPrompt(message string) bool {
 	var text []byte
 	for _, m := range t.req.Prompt {
 		text = append(text, m.Content.Text...)
-		for b := range m.Content.Segment.Blocks() {
-			text = t.words.AppendTextBlock(text, m.Content.Segment, b)
+		for i := 0; ; i++ {
+			part, ok := m.Content.Part(i)
+			if !ok {
+				break
+			}
+			for b := range part.Blocks() {
+				text = t.words.AppendTextBlock(text, part, b)
+			}
+			text = append(text, ' ')
 		}
 		text = append(text, '\n')
 	}

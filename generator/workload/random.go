@@ -17,6 +17,20 @@ func Rand(seed uint64, purpose string, keys ...int) *rand.Rand {
 	return rand.New(rand.NewPCG(h, lo))
 }
 
+// Uniform is one draw from 0 (included) to 1 (not), for one purpose of one seed, told apart by keys; it is what Rand's streams are for
+// where a single number is wanted.
+func Uniform(seed uint64, purpose string, keys ...int) float64 {
+	h := mix(seed + 0x632be59bd9b4e019)
+	for i := range len(purpose) {
+		h = h*0x100000001b3 ^ uint64(purpose[i])
+	}
+	h = mix(h)
+	for _, k := range keys {
+		h = mix(h ^ uint64(k))
+	}
+	return float64(h>>11) * 0x1p-53
+}
+
 // mix is the finalizer of splitmix64 (Steele, Lea and Flood, OOPSLA 2014): every input bit moves every output bit.
 func mix(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15

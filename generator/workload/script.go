@@ -20,6 +20,20 @@ type Script struct {
 	GapMax      time.Duration
 
 	Transcripts []Transcript // what callers say instead of filler; call n speaks the n-th, and again from the first
+
+	Output   Lengths   // tokens asked of each measured turn; none: what the generator's Config says
+	Requests *Requests // calls of a single turn instead of conversations; nil: conversations
+
+	TokensPerWord float64 // what a word costs on the server, for the lengths of Requests; 0: 1
+	Overhead      float64 // tokens that the server's template adds to a request
+}
+
+// OutputTokens is how many tokens are asked of a measured turn; most where no distribution says.
+func (s *Script) OutputTokens(call, turn, most int) int {
+	if s.Output.Kind == "" {
+		return most
+	}
+	return s.Output.At(Uniform(s.Seed, "output tokens", call, turn))
 }
 
 // Transcript is a real call: what the system prompt and the caller said, turn by turn.
@@ -78,6 +92,14 @@ func (s *Script) Open(call int) Prompt {
 		{Role: "system", Content: Content{Segment: s.segment(call, 0, s.SystemWords)}},
 		{Role: "user", Content: Content{Segment: s.segment(call, 1, s.UserWords)}},
 	}
+}
+
+// Roles are those of the messages of a call's first turn.
+func (s *Script) Roles() []string {
+	if s.Requests != nil {
+		return []string{"user"}
+	}
+	return []string{"system", "user"}
 }
 
 // Next is the prompt of the turn after turn, whose prompt was p: the history holds a fixed greeting as the first turn's

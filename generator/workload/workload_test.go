@@ -277,5 +277,5 @@ func BenchmarkDrawWords(b *testing.B) {
 func ExampleLexicon_AppendText() {
 	l, _ := LexiconByName("english")
 	fmt.Println(string(l.AppendText(nil, Segment{Nonce: 1, Call: 7, Words: 6})))
-	// Output: mobile cancel street report customer change
+	// Output: moment Monday request address today network
 }

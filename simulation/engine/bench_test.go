@@ -2,13 +2,18 @@ package engine
 
 import (
 	"container/heap"
+	"math/rand/v2"
 	"testing"
 	"time"
+
+	"kneefinder/simulation/engine/kv"
 )
 
 // BenchmarkDecode is one decode step of 30 running requests of 18,000 tokens.
 func BenchmarkDecode(b *testing.B) {
-	e, err := New(preset(b, "gemma-4-12b", "h100"))
+	c := preset(b, "gemma-4-12b", "h100")
+	c.Recipe.KVTokens, c.Recipe.KVScheme = 1<<30, kv.Ideal // a pool that never fills
+	e, err := New(c)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -20,7 +25,6 @@ func BenchmarkDecode(b *testing.B) {
 		// More tokens than the benchmark takes, in a pool that never fills.
 		e.Submit(0, Request{ID: uint64(i), Call: i, Prompt: prompt, MaxTokens: 200_000})
 	}
-	e.memory.pool = 1 << 60
 	for e.Stats().DecodeSteps == 0 {
 		next, _ := e.Next()
 		e.AdvanceTo(next, nil)
@@ -142,4 +146,48 @@ func benchmarkConversations(b *testing.B, every time.Duration) {
 	b.ReportMetric(s.CacheHitRate(), "hitrate")
 	b.ReportMetric(float64(s.MaxRunningSeen), "running")
 	b.ReportMetric(float64(s.FinishedLength), "requests")
+}
+
+// BenchmarkPoisson is 10,000 requests of 512 tokens with 512 to generate, 4 a second, nothing shared.
+func BenchmarkPoisson(b *testing.B) {
+	c := preset(b, "qwen3-14b", "h100")
+	c.Recipe.Kind = VLLM
+	const requests = 10_000
+	b.ReportAllocs()
+	for b.Loop() {
+		e, err := New(c)
+		if err != nil {
+			b.Fatal(err)
+		}
+		random := rand.New(rand.NewPCG(1, 1))
+		at := time.Duration(0)
+		told := &burstCounter{}
+		for id := range uint64(requests) {
+			at += time.Duration(random.ExpFloat64() * float64(250*time.Millisecond))
+			e.AdvanceTo(at, told)
+			prompt := make([]Token, 512)
+			for i := range prompt {
+				prompt[i] = Token(mix(id<<10 | uint64(i)))
+			}
+			e.Submit(at, Request{ID: id, Call: int(id), Prompt: prompt, MaxTokens: 512})
+		}
+		for at, ok := e.Quiet(); ok; at, ok = e.Quiet() {
+			e.AdvanceTo(at, told)
+		}
+		if told.tokens != requests*512 {
+			b.Fatalf("%d tokens were told", told.tokens)
+		}
+		s := e.Stats()
+		b.ReportMetric(float64(s.MaxRunningSeen), "running")
+		b.ReportMetric(float64(s.DecodeSteps), "steps")
+	}
+	b.ReportMetric(float64(b.N)*requests/b.Elapsed().Seconds(), "requests/s")
+}
+
+// burstCounter counts tokens, also those of bursts.
+type burstCounter struct{ counter }
+
+func (c *burstCounter) Finished(uint64, time.Duration, Finish) {}
+func (c *burstCounter) Burst(ids []uint64, ats []time.Duration) {
+	c.tokens += len(ids) * len(ats)
 }

@@ -1,17 +1,17 @@
-// Package engine models one LLM serving engine as a passive state machine: scheduler, KV cache and cost kernel. It has no
+// Package engine models one LLM serving engine as a passive state machine: requests, scheduler, KV memory and step times. It has no
 // clock, lock, goroutine or wire; a driver tells it the instants (simulation in virtual time, mockserver on the wall).
 //
-// It follows SGLang 0.5 with its defaults: prefill before decode, chunked prefill without mixed batches, first come first
-// served, a radix tree of prefixes with leaf-first eviction by last use, an estimate of what running requests will still
-// write, and retraction when that estimate was too low. cost.go says how long a step takes, cache.go what a prefix hit is.
+// Its rooms: model (shapes), gpu (what accelerators can do), cost (how long a step takes), kv (pools and the prefix cache). Here are
+// the schedulers: SGLang's (prefill before decode, in chunks; an estimate of what running requests will still write, and retraction
+// when that was too low) and vLLM's (one budget of tokens a step for prefill and decode alike, preemption by recomputing).
 //
 // # Instants
 //
 // Two drivers that submit the same requests with the same stamps see the same events at the same instants, however they
 // slice time, because
 //
-//   - a step that starts at S sees only what is stamped strictly before S: arrivals and aborts;
-//   - an idle engine starts its next step WakeUp after the arrival that woke it;
+//   - the host takes a while, at least a nanosecond, to prepare a request; steps that start when it is done or later see it, and an idle
+//     engine starts one then. An abort is seen by steps that start after its instant;
 //   - requests queue by (stamp, Call, Turn, ID), and a retracted one before all of them;
 //   - a step's end is computed once, from its start and its cost.
 package engine
@@ -19,10 +19,14 @@ package engine
 import (
 	"fmt"
 	"time"
+
+	"kneefinder/simulation/engine/cost"
+	"kneefinder/simulation/engine/gpu"
+	"kneefinder/simulation/engine/kv"
 )
 
 // Token is the id of one token. Equal ids are equal content to the prefix cache.
-type Token = uint32
+type Token = kv.Token
 
 // Request is one generation. The engine keeps Prompt (never changed by either side) until the request has finished and the
 // cache has let go of it.
@@ -31,6 +35,11 @@ type Request struct {
 	Call, Turn int    // requests stamped with the same instant queue in the order (Call, Turn)
 	Prompt     []Token
 	MaxTokens  int // generated tokens; at least 1
+	Priority   int // higher goes first where the recipe's order is by priority
+
+	// Handoff says that the prompt's KV comes with the request, and that the first token has been generated and told elsewhere:
+	// generation goes on with the second.
+	Handoff bool
 }
 
 // Reason says why a request ended.
@@ -41,6 +50,7 @@ const (
 	Length  Reason = "length"  // MaxTokens were generated
 	Refused Reason = "refused" // it can never fit: context or pool too small
 	Aborted Reason = "abort"
+	Failed  Reason = "failed" // its engine is gone; told by a fleet
 )
 
 // Finish is how a request ended.
@@ -48,7 +58,7 @@ type Finish struct {
 	Reason           Reason
 	Detail           string // for Refused: one sentence
 	CachedTokens     int    // prompt tokens found in the prefix cache at first admission
-	CompletionTokens int
+	CompletionTokens int    // with those told elsewhere
 }
 
 // Sink is told what happens inside, in order of instants. Its methods must not call the engine.
@@ -58,27 +68,42 @@ type Sink interface {
 	Finished(id uint64, at time.Duration, f Finish)         // after the last Tokens of the same instant
 }
 
-// WakeUp is how long after an arrival an idle engine starts a step: HTTP, tokenizer and scheduler, before any GPU work. While
-// the engine is busy the same work hides behind the running step.
-const WakeUp = 1500 * time.Microsecond
+// BurstSink is a Sink that is told of runs of decode steps at once: every one of the ids got one more token at each of the
+// instants, which rise. It stands for Tokens(id, at, 1) for each instant and, at each, for each id in that order. The slices are
+// the engine's.
+type BurstSink interface {
+	Sink
+	Burst(ids []uint64, ats []time.Duration)
+}
 
 // Engine is one serving engine. It belongs to one driver: no two calls may overlap. New makes one.
 type Engine struct {
 	config Config // filled: no zero left in the recipe
-	memory memory
-	cache  *cache
+	kernel *cost.Kernel
+	store  kv.Store
+	policy policy
 
-	waiting queue
-	running []*request          // past their prefill, in order of admission
-	chunked *request            // the one request whose prefill is under way, if any
-	here    map[uint64]*request // every request not finished
-	aborts  int                 // how many of them are to be aborted
+	overheads gpu.Overheads
+	hostBytes int64 // that a token comes back from the host tier as
+
+	waiting  queue
+	running  []*request          // admitted, in order of admission
+	here     map[uint64]*request // every request not finished
+	aborts   int                 // how many of them are to be aborted,
+	refusals int                 // and how many to be refused
 
 	step    step
-	watcher Watcher       // of the AdvanceTo in progress, if its sink is one
-	last    time.Duration // the last instant at which something happened inside
-	ratio   float64       // the part of their remaining tokens that running requests are expected to write
+	ends    []time.Duration // of the step in progress and of those planned behind it, see planRun
+	growing int             // sequences in these steps that are shorter than the window
+	ids     []uint64        // of a burst
+	watcher Watcher         // of the AdvanceTo in progress, if its sink is one
+	parts   []Part          // of the step in progress, for it
+	last    time.Duration   // the last instant at which something happened inside
+	ratio   float64         // the part of their remaining tokens that running requests are expected to write
 	stats   Stats
+
+	free     []*request // of no use any more, for the next Submit
+	stepwise bool       // no runs are planned, so that a test can compare
 }
 
 // New returns an idle engine with an empty cache, or says why the config cannot be.
@@ -87,12 +112,23 @@ func New(c Config) (*Engine, error) {
 		return nil, err
 	}
 	c = c.Filled()
+	kernel, err := c.kernel()
+	if err != nil {
+		return nil, err
+	}
+	store, err := kv.New(c.store(kernel.Memory()))
+	if err != nil {
+		return nil, err
+	}
 	return &Engine{
-		config: c,
-		memory: newMemory(c),
-		cache:  newCache(c.Model.WindowTokens),
-		here:   make(map[uint64]*request),
-		ratio:  initialRatio,
+		config:    c,
+		kernel:    kernel,
+		store:     store,
+		policy:    policies[c.Recipe.Scheduler],
+		overheads: kernel.Overheads(),
+		hostBytes: kernel.Memory().FullBytes,
+		here:      make(map[uint64]*request),
+		ratio:     initialRatio,
 	}, nil
 }
 
@@ -102,9 +138,33 @@ func (e *Engine) Submit(at time.Duration, r Request) {
 	if e.here[r.ID] != nil {
 		panic(fmt.Sprintf("engine: request %d is here already", r.ID))
 	}
-	q := &request{Request: r, stamp: at, seq: r.Prompt}
+	q := e.newRequest()
+	q.Request, q.seq = r, r.Prompt
+	q.stamp = at + e.HostTime(len(r.Prompt))
+	if r.Handoff {
+		q.generated = 1
+	}
+	if q.refusal = e.refusal(&r); q.refusal != "" {
+		e.refusals++
+	}
 	e.here[r.ID] = q
 	e.waiting.push(q)
+	e.cutRun(q.stamp, e.config.Recipe.ahead())
+}
+
+// HostTime is how long the host prepares a request with a prompt of so many tokens before a step can see it.
+func (e *Engine) HostTime(prompt int) time.Duration {
+	return max(1, e.overheads.Request+time.Duration(prompt)*e.overheads.PromptToken)
+}
+
+// newRequest returns a zero request.
+func (e *Engine) newRequest() *request {
+	if n := len(e.free); n > 0 {
+		r := e.free[n-1]
+		e.free = e.free[:n-1]
+		return r
+	}
+	return new(request)
 }
 
 // Abort ends a request at the next step boundary after at; what it has computed stays cached. A request that ends by itself
@@ -114,8 +174,17 @@ func (e *Engine) Abort(at time.Duration, id uint64) {
 	if r == nil || r.aborted {
 		return
 	}
-	r.aborted, r.abortAt = true, at
+	r.aborted, r.abortAt = true, at+1
 	e.aborts++
+	e.cutRun(r.abortAt, false)
+}
+
+// Cached is how many tokens of a prompt the prefix cache would give to a request that came now.
+func (e *Engine) Cached(prompt []Token) int {
+	if len(prompt) == 0 {
+		return 0
+	}
+	return e.store.Find(prompt[:len(prompt)-1]).Length
 }
 
 // Next returns the instant at which something next happens inside; ok is false when nothing will without a Submit.
@@ -123,8 +192,22 @@ func (e *Engine) Next() (at time.Duration, ok bool) {
 	if e.step.kind != idle {
 		return e.step.end, true
 	}
+	return e.wakes()
+}
+
+// Quiet returns the instant at which something may next happen inside but one more token of a running request, unless a Submit or an
+// Abort comes before it; ok is false when nothing will. It is no earlier than Next.
+func (e *Engine) Quiet() (at time.Duration, ok bool) {
+	if e.step.kind == decoding {
+		return e.ends[len(e.ends)-1], true
+	}
+	return e.Next()
+}
+
+// wakes is the instant at which an idle engine starts a step.
+func (e *Engine) wakes() (at time.Duration, ok bool) {
 	if r := e.waiting.first(); r != nil {
-		return max(r.stamp+WakeUp, e.last), true
+		return max(r.stamp, e.last), true
 	}
 	return 0, false
 }
@@ -136,8 +219,21 @@ func (e *Engine) AdvanceTo(at time.Duration, s Sink) {
 	}
 	e.watcher, _ = s.(Watcher)
 	for next, ok := e.Next(); ok && next <= at; next, ok = e.Next() {
-		e.last = next
+		if e.step.kind == decoding && len(e.ends) > 1 {
+			e.takeRun(at, s)
+			if e.step.end > at {
+				break
+			}
+		}
+		next = e.step.end
 		kind := e.step.kind
+		if kind == idle {
+			next, _ = e.wakes()
+		}
+		e.last, e.step.sees = next, next
+		if kind != idle {
+			e.step.sees = e.sees(e.step.start, next)
+		}
 		e.finishStep(s)
 		if e.watcher != nil && kind != idle {
 			e.watcher.Stepped(e.ended(kind))
@@ -155,8 +251,7 @@ func (e *Engine) FlushCache() bool {
 	if len(e.here) > 0 {
 		return false
 	}
-	e.stats.EvictedTokens += e.cache.evicted
-	e.cache = newCache(e.config.Model.WindowTokens)
+	e.store.Flush()
 	return true
 }
 
@@ -165,3 +260,4 @@ type discard struct{}
 func (discard) Admitted(uint64, time.Duration, int)    {}
 func (discard) Tokens(uint64, time.Duration, int)      {}
 func (discard) Finished(uint64, time.Duration, Finish) {}
+func (discard) Burst([]uint64, []time.Duration)        {}

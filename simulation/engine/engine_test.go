@@ -2,19 +2,22 @@ package engine
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
+
+	"kneefinder/simulation/engine/gpu"
+	"kneefinder/simulation/engine/kv"
+	"kneefinder/simulation/engine/model"
 )
 
 // Example drives an engine from one event to the next: a cold turn, and the same conversation continued.
 func Example() {
-	model, _ := ModelByName("gemma-4-12b")
-	gpu, _ := GPUByName("l40s")
-	e, err := New(Config{Model: model, GPU: gpu})
+	m, _ := model.ByName("gemma-4-12b")
+	g, _ := gpu.ByName("l40s")
+	e, err := New(Config{Model: m, GPU: g})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -32,10 +35,10 @@ func Example() {
 		e.AdvanceTo(at, exampleSink{})
 	}
 	// Output:
-	// 1 in at 2ms, 0 cached
-	// 1 out at 2211ms: length, 1 tokens
-	// 2 in at 5002ms, 18013 cached
-	// 2 out at 8353ms: length, 100 tokens
+	// 1 in at 21ms, 0 cached
+	// 1 out at 2332ms: length, 1 tokens
+	// 2 in at 5021ms, 18013 cached
+	// 2 out at 8532ms: length, 100 tokens
 }
 
 type exampleSink struct{}
@@ -85,15 +88,32 @@ func (in input) apply(e *Engine) {
 }
 
 // drawConfig draws a small engine, so that everything that can happen does.
-func drawConfig(t *rapid.T, model Shape, gpu GPU) Config {
+func drawConfig(t *rapid.T, base Config) Config {
+	model := base.Model
 	pool := rapid.IntRange(200, 800).Draw(t, "pool")
 	if model.WindowTokens > 0 {
 		model.WindowTokens = rapid.IntRange(1, 30).Draw(t, "window") // each of its tokens takes as much as 20 others
 		pool += rapid.IntRange(0, 4000).Draw(t, "more pool")
 	}
-	return Config{Model: model, GPU: gpu, Recipe: Recipe{
+	kind := rapid.SampledFrom([]Kind{SGLang, VLLM}).Draw(t, "kind")
+	scheme := rapid.SampledFrom(kv.Schemes()).Draw(t, "scheme")
+	page, ratio := 1, 0.
+	if scheme == kv.VLLM || scheme == kv.VLLMOld {
+		page = rapid.SampledFrom([]int{1, 4, 16}).Draw(t, "page")
+	}
+	if scheme == kv.SGLang {
+		ratio = rapid.Float64Range(.1, 1).Draw(t, "ratio")
+	}
+	host := int64(0)
+	if rapid.IntRange(0, 3).Draw(t, "host") == 0 {
+		host = 1 << rapid.IntRange(20, 26).Draw(t, "host bytes")
+	}
+	running := rapid.IntRange(1, 8).Draw(t, "running")
+	return Config{Model: model, GPU: base.GPU, Recipe: Recipe{
+		Kind: kind, KVScheme: scheme, PageTokens: page, WindowRatio: ratio, HostBytes: host, SyncScheduling: rapid.Bool().Draw(t, "sync"), BatchedTokens: rapid.IntRange(running, 300).Draw(t, "budget"), MixedChunk: rapid.Bool().Draw(t, "mixed"),
+		Order:          rapid.SampledFrom([]Order{FCFS, LongestPrefix, Priority}).Draw(t, "order"),
 		ChunkedPrefill: rapid.IntRange(10, 300).Draw(t, "chunk"),
-		MaxRunning:     rapid.IntRange(1, 8).Draw(t, "running"),
+		MaxRunning:     running,
 		KVTokens:       pool,
 		ContextLimit:   rapid.IntRange(300, 1000).Draw(t, "context"),
 	}}
@@ -103,7 +123,8 @@ func drawConfig(t *rapid.T, model Shape, gpu GPU) Config {
 func drawRequest(t *rapid.T, id uint64, earlier []input) Request {
 	r := Request{
 		ID: id, Call: rapid.IntRange(0, 5).Draw(t, "call"), Turn: rapid.IntRange(1, 3).Draw(t, "turn"),
-		MaxTokens: rapid.IntRange(0, 120).Draw(t, "max"),
+		MaxTokens: rapid.IntRange(0, 120).Draw(t, "max"), Priority: rapid.IntRange(0, 2).Draw(t, "priority"),
+		Handoff: rapid.IntRange(0, 9).Draw(t, "handoff") == 0,
 	}
 	family := rapid.IntRange(0, 3).Draw(t, "family")
 	for i := range rapid.IntRange(0, 250).Draw(t, "shared") {
@@ -126,7 +147,7 @@ func TestTimeSlicesDoNotMatter(t *testing.T) {
 		base := preset(t, names[0], names[1])
 		t.Run(names[0], func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
-				config := drawConfig(t, base.Model, base.GPU)
+				config := drawConfig(t, base)
 				e := mustNew(t, config)
 				var inputs []input
 				told := newTrace()
@@ -182,6 +203,26 @@ func TestTimeSlicesDoNotMatter(t *testing.T) {
 						in.apply(e)
 					}
 				}))
+				mustEqual(t, "step by step", want, replay(t, config, func(e *Engine, s Sink) {
+					e.stepwise = true
+					for _, in := range inputs {
+						in.apply(e)
+					}
+				}))
+				mustEqual(t, "bursts", want, replay(t, config, func(e *Engine, s Sink) {
+					for _, in := range inputs {
+						in.apply(e)
+					}
+					e.AdvanceTo(time.Hour, bursts{s})
+				}))
+				mustEqual(t, "from one quiet instant to the next", want, replay(t, config, func(e *Engine, s Sink) {
+					for _, in := range inputs {
+						for at, ok := e.Quiet(); ok && at < in.at; at, ok = e.Quiet() {
+							e.AdvanceTo(at, s)
+						}
+						in.apply(e)
+					}
+				}))
 				mustEqual(t, "a timer that fires late and often", want, replay(t, config, func(e *Engine, s Sink) {
 					last := time.Duration(0)
 					for _, in := range inputs {
@@ -194,6 +235,17 @@ func TestTimeSlicesDoNotMatter(t *testing.T) {
 				}))
 			})
 		})
+	}
+}
+
+// bursts tells a sink of bursts as its documentation says what they stand for.
+type bursts struct{ Sink }
+
+func (b bursts) Burst(ids []uint64, ats []time.Duration) {
+	for _, at := range ats {
+		for _, id := range ids {
+			b.Tokens(id, at, 1)
+		}
 	}
 }
 
@@ -241,6 +293,9 @@ func mustBeComplete(t *rapid.T, e *Engine, inputs []input, told *trace) {
 		if len(ends) != 1 {
 			t.Fatalf("request %d finished %d times", id, len(ends))
 		}
+		if in.request.Handoff {
+			tokens++ // told elsewhere
+		}
 		if ends[0].CompletionTokens != tokens {
 			t.Fatalf("request %d was told %d tokens, but %+v", id, tokens, ends[0])
 		}
@@ -249,8 +304,8 @@ func mustBeComplete(t *rapid.T, e *Engine, inputs []input, told *trace) {
 		}
 	}
 	s := e.Stats()
-	if s.Running != 0 || s.Waiting != 0 || s.KVUsedBytes != 0 || e.memory.private != 0 || e.memory.tails != 0 || e.aborts != 0 {
-		t.Fatalf("when all have ended: %+v, memory %+v, aborts %d", s, e.memory, e.aborts)
+	if s.Running != 0 || s.Waiting != 0 || s.KVUsedBytes != 0 || s.WindowUsedTokens != 0 || e.aborts != 0 {
+		t.Fatalf("when all have ended: %+v, aborts %d", s, e.aborts)
 	}
 	if s.CachedTokens > s.PromptTokens || s.GeneratedTokens != all {
 		t.Fatalf("told %d tokens: %+v", all, s)
@@ -260,64 +315,19 @@ func mustBeComplete(t *rapid.T, e *Engine, inputs []input, told *trace) {
 	}
 }
 
-// mustCheck recounts memory between two events.
+// mustCheck looks at what must hold between two events.
 func (e *Engine) mustCheck(t rapid.TB) {
-	if err := e.cache.check(); err != nil {
-		t.Fatal(err)
+	f := e.store.Figures()
+	if free := f.PoolBytes - f.UsedBytes - f.CachedBytes; free < 0 || f.UsedBytes < 0 || f.CachedBytes < 0 {
+		t.Fatalf("of %d bytes %d are used and %d cached", f.PoolBytes, f.UsedBytes, f.CachedBytes)
 	}
-	holders := slices.Concat(e.running, e.step.parts)
-	private, tails := 0, 0
-	refs := map[*node]int{}
-	for _, r := range holders {
-		private += r.private()
-		tails += min(r.kv, e.memory.size)
-		for n := r.node; n != nil; n = n.parent {
-			refs[n]++
-		}
+	if len(e.running) > e.config.Recipe.MaxRunning {
+		t.Fatalf("%d requests run, at most %d may", len(e.running), e.config.Recipe.MaxRunning)
 	}
-	if private != e.memory.private || tails != e.memory.tails {
-		t.Fatalf("counted %d private and %d tail tokens, recounted %d and %d", e.memory.private, e.memory.tails, private, tails)
-	}
-	for n, want := range refs {
-		if n.refs != want {
-			t.Fatalf("node %d has %d references, %d requests on its path", n.serial, n.refs, want)
-		}
-	}
-	if free := e.memory.free(e.cache); free < 0 {
-		t.Fatalf("%d bytes more than the pool are in use", -free)
-	}
-	if len(holders) > e.config.Recipe.MaxRunning {
-		t.Fatalf("%d requests run, at most %d may", len(holders), e.config.Recipe.MaxRunning)
-	}
-}
-
-func TestShapesMatchPublishedNumbers(t *testing.T) {
-	for _, row := range []struct {
-		model               string
-		params              int64
-		full, windowed      int64 // KV bytes a token
-		perCall             int64 // KV bytes of 18,000 tokens
-		publishedInBillions float64
-	}{
-		{"llama-3.1-8b", 8029995008, 131072, 0, 18000 * 131072, 8.03},
-		{"gemma-3-12b", 11765268480, 65536, 327680, 18000*65536 + 1024*327680, 11.77},
-		{"gemma-4-12b", 11906580480, 16384, 327680, 18000*16384 + 1024*327680, 11.91},
-	} {
-		s, _ := ModelByName(row.model)
-		if got := s.Params(); got != row.params {
-			t.Errorf("%s: got %d parameters, want %d", row.model, got, row.params)
-		}
-		if got := s.FullBytes(); got != row.full {
-			t.Errorf("%s: got %d KV bytes a token, want %d", row.model, got, row.full)
-		}
-		if got := s.WindowBytes(); got != row.windowed {
-			t.Errorf("%s: got %d KV bytes a token in the window, want %d", row.model, got, row.windowed)
-		}
-		if got := s.SequenceBytes(18000); got != row.perCall {
-			t.Errorf("%s: got %d KV bytes for a call, want %d", row.model, got, row.perCall)
-		}
-		if got := float64(s.Params()) / 1e9; fmt.Sprintf("%.2f", got) != fmt.Sprintf("%.2f", row.publishedInBillions) {
-			t.Errorf("%s: got %.2f billion parameters, want %.2f", row.model, got, row.publishedInBillions)
+	for _, r := range e.running {
+		if r.held.Len() < r.held.Committed() || r.held.Len() > len(r.Prompt)+r.MaxTokens {
+			t.Fatalf("request %d holds %d tokens, of which %d are committed; it has %d and writes %d", r.ID, r.held.Len(), r.held.Committed(),
+				len(r.Prompt), r.MaxTokens)
 		}
 	}
 }
@@ -391,29 +401,28 @@ func TestValidateNamesFieldValueAndRule(t *testing.T) {
 		want   string
 	}{
 		{func(c *Config) {}, ""},
-		{func(c *Config) { c.Recipe.ChunkedPrefill = -1 }, "recipe: chunked_prefill is -1, must be at least 1, or 0 for the default"},
+		{func(c *Config) { c.Recipe.ChunkedPrefill = -1 }, ""},
+		{func(c *Config) { c.Recipe.ChunkedPrefill = -2 },
+			"recipe: chunked_prefill is -2, must be at least 1, 0 for the default, or -1 for prompts in one piece"},
 		{func(c *Config) { c.Recipe.MaxRunning = -2 }, "recipe: max_running is -2, must be at least 1, or 0 for the default"},
 		{func(c *Config) { c.Recipe.MemFraction = 1.2 }, "recipe: mem_fraction is 1.2, must be between 0 and 1"},
 		{func(c *Config) { c.Recipe.KVTokens = -5 }, "recipe: kv_tokens is -5, must be at least 2, or 0 for what memory leaves"},
 		{func(c *Config) { c.Recipe.ContextLimit = 1 << 20 },
 			"recipe: context_limit is 1048576, must be at most the 262144 of gemma-4-12b"},
 		{func(c *Config) { c.Recipe.MemFraction = .5 },
-			"recipe does not fit: gemma-4-12b needs 23.8 GB for weights and 2.0 GB for activations, " +
+			"recipe does not fit: gemma-4-12b needs 23.8 GB for weights and 2.0 GB for activations on the GPU, " +
 				"mem_fraction 0.50 of l40s gives 24.2 GB, 1.7 GB too little"},
 		{func(c *Config) { c.Recipe.MemFraction, c.Recipe.KVTokens = .5, 1000 }, ""},
-		{func(c *Config) { c.Model.Hidden = 0 }, `model "gemma-4-12b": hidden is 0, must be at least 1`},
+		{func(c *Config) { c.Model.Hidden = 0 }, "model gemma-4-12b: Hidden is 0: must be from 1 to 16777216"},
 		{func(c *Config) { c.Model.WindowTokens = 0 },
-			`model "gemma-4-12b": window is 0 tokens in 40 layers of 8 heads of 256, must be all 0 or all at least 1`},
-		{func(c *Config) { c.GPU.Memory = 0 }, `gpu "l40s": memory is 0, must be above 0`},
-		{func(c *Config) { c.GPU.Stream = Curve{{1, 1.1}} },
-			`gpu "l40s": stream: point 0 is {1 1.1}, must have m of at least 1 and a fraction above 0 and at most 1`},
-		{func(c *Config) { c.GPU.Stream = Curve{{4, .5}, {4, .5}} },
-			`gpu "l40s": stream: point 1 is {4 0.5}, must have more m than the one before`},
-		{func(c *Config) { c.GPU.Bandwidth = 0 }, `gpu "l40s": bandwidth is 0, must be above 0`},
-		{func(c *Config) { c.GPU.DecodeAttention.Full = 1.5 },
-			`gpu "l40s": decode_attention.full is 1.5, must be above 0 and at most 1`},
-		{func(c *Config) { c.GPU.GEMM = Curve{{64, .1}, {128, .3}} },
-			`gpu "l40s": gemm: point 1 is {128 0.3}: a fraction grows faster than m, so that more rows would take less time`},
+			"model gemma-4-12b: WindowTokens is 0: must be from 1 to 16777216"},
+		{func(c *Config) { c.Recipe.Kind = "tgi" }, `recipe: engine is "tgi", must be sglang or vllm`},
+		{func(c *Config) { c.Recipe.Order = "sjf" }, `recipe: schedule_policy is "sjf", must be fcfs, lpm or priority`},
+		{func(c *Config) { c.Recipe.Kind, c.Recipe.BatchedTokens = VLLM, 100 },
+			"recipe: max_num_batched_tokens is 100, must be at least the 256 of max_running: each running request takes one a step"},
+		{func(c *Config) { c.Recipe.TP = 3 }, "plan: tensor parallelism 3: must divide the 16 query heads of gemma-4-12b"},
+		{func(c *Config) { c.Recipe.Speculate = Speculate{Tokens: 4, Acceptance: 1.5} },
+			"recipe: speculation is {Tokens:4 Acceptance:1.5 DraftCost:0}, must have 0 to 64 tokens, an acceptance from 0 to 1 and a draft cost from 0 to 10"},
 	} {
 		c := preset(t, "gemma-4-12b", "l40s")
 		row.change(&c)
@@ -424,21 +433,6 @@ func TestValidateNamesFieldValueAndRule(t *testing.T) {
 		if got != row.want {
 			t.Errorf("got  %s\nwant %s", got, row.want)
 		}
-	}
-}
-
-func TestNames(t *testing.T) {
-	if got, want := ModelNames(), []string{"demo", "gemma-3-12b", "gemma-4-12b", "llama-3.1-8b"}; !slices.Equal(got, want) {
-		t.Errorf("models: got %q, want %q", got, want)
-	}
-	if got, want := GPUNames(), []string{"demo", "h100", "l40s"}; !slices.Equal(got, want) {
-		t.Errorf("gpus: got %q, want %q", got, want)
-	}
-	if g, ok := GPUByName("h100-sxm"); !ok || g.Name != "h100" {
-		t.Errorf("h100-sxm: got %q, %v", g.Name, ok)
-	}
-	if _, ok := GPUByName("h1000"); ok {
-		t.Error("h1000: got a GPU")
 	}
 }
 

@@ -23,7 +23,7 @@ func TestQueueOrder(t *testing.T) {
 				retracted = append(retracted, r)
 			case 1:
 				drop := func(r *request) bool { return r.Call == 1 }
-				q.remove(drop)
+				q.take(drop)
 				fresh, retracted = slices.DeleteFunc(fresh, drop), slices.DeleteFunc(retracted, drop)
 			default:
 				q.push(r)
@@ -46,7 +46,7 @@ func TestQueueOrder(t *testing.T) {
 				if got := q.first(); got != want {
 					t.Fatalf("got %+v, want %+v", got, want)
 				}
-				q.pop()
+				q.remove(want)
 			}
 		}
 		if q.len() != 0 || q.first() != nil {

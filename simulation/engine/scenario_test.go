@@ -15,11 +15,12 @@ var update = flag.Bool("update", false, "rewrite the golden files in testdata")
 
 // TestScenarios runs testdata/*.txt: commands, a line "----", what they print. The commands are
 //
-//	engine [model=] [gpu=] [chunk=] [running=] [pool=] [context=]  a new engine
+//	engine [model=] [gpu=] [chunk=] [running=] [pool=] [context=] [kind=] [budget=]  a new engine
 //	submit AT ID max=N PART...      a PART is name*length, words of its own; id+ is prompt and reply of an earlier request
 //	abort AT ID
 //	advance AT                      prints what the sink is told
 //	run                             advances until nothing happens
+//	steps                           the same, and prints each step and what it computes instead
 //	stats NAME...                   prints some of Stats
 //	flush
 func TestScenarios(t *testing.T) {
@@ -98,6 +99,10 @@ func (p *player) play(words []string) {
 		for at, ok := p.e.Next(); ok; at, ok = p.e.Next() {
 			p.e.AdvanceTo(at, sink)
 		}
+	case "steps":
+		for at, ok := p.e.Next(); ok; at, ok = p.e.Next() {
+			p.e.AdvanceTo(at, stepPrinter{out: &p.out})
+		}
 	case "stats":
 		p.stats(args)
 	case "flush":
@@ -109,7 +114,7 @@ func (p *player) play(words []string) {
 
 func (p *player) engine(args []string) {
 	c := preset(p.t, "demo", "demo")
-	c.GPU.Bandwidth, c.GPU.FLOPS, c.GPU.PrefillAttention = 550e9, 66e12, PrefillAttention{} // slower than the preset: instants are easier to tell apart
+	c.GPU.Bandwidth, c.GPU.BF16 = 550e9, 66e12 // slower than the preset: instants are easier to tell apart
 	for _, arg := range args {
 		name, value, _ := strings.Cut(arg, "=")
 		switch name {
@@ -121,6 +126,10 @@ func (p *player) engine(args []string) {
 			c.Recipe.ChunkedPrefill = number(p.t, value)
 		case "running":
 			c.Recipe.MaxRunning = number(p.t, value)
+		case "kind":
+			c.Recipe.Kind = Kind(value)
+		case "budget":
+			c.Recipe.BatchedTokens = number(p.t, value)
 		case "pool":
 			c.Recipe.KVTokens = number(p.t, value)
 		case "context":
@@ -167,6 +176,8 @@ func (p *player) stats(names []string) {
 		"prompt": s.PromptTokens, "hits": s.CachedTokens, "computed": s.ComputedTokens, "generated": s.GeneratedTokens,
 		"evicted": s.EvictedTokens, "retractions": s.Retractions, "length": s.FinishedLength, "refused": s.FinishedRefused,
 		"hitrate": fmt.Sprintf("%.3f", s.CacheHitRate()), "usage": fmt.Sprintf("%.3f", s.Usage()), "aborted": s.FinishedAborted, "prefills": s.PrefillSteps, "decodes": s.DecodeSteps, "most": s.MaxRunningSeen,
+		"prompts": s.PromptsStepped, "sequences": s.DecodesStepped, "mixed": s.MixedSteps, "batch": s.MaxBatch,
+		"peak": fmt.Sprintf("%.3f", float64(s.KVPeakBytes)/float64(s.KVPoolBytes)),
 	}
 	for _, name := range names {
 		v, ok := values[name]
@@ -200,6 +211,27 @@ func (p *printer) Finished(id uint64, at time.Duration, f Finish) {
 	fmt.Fprintf(p.out, "%v %d %s: %d tokens, %d cached", at.Round(time.Microsecond), id, f.Reason, f.CompletionTokens, f.CachedTokens)
 	if f.Detail != "" {
 		fmt.Fprintf(p.out, "; %s", f.Detail)
+	}
+	fmt.Fprintln(p.out)
+}
+
+// stepPrinter tells of every step.
+type stepPrinter struct{ out *strings.Builder }
+
+func (stepPrinter) Admitted(uint64, time.Duration, int)    {}
+func (stepPrinter) Tokens(uint64, time.Duration, int)      {}
+func (stepPrinter) Finished(uint64, time.Duration, Finish) {}
+func (stepPrinter) Retracted(uint64, time.Duration, int)   {}
+func (stepPrinter) Rested(time.Duration, Stats)            {}
+
+func (p stepPrinter) Stepped(s Step) {
+	fmt.Fprintf(p.out, "to %v, %d tokens in use:", s.End.Round(time.Microsecond), s.KVTokens)
+	for _, part := range s.Parts {
+		what := "decode"
+		if part.Prefill {
+			what = fmt.Sprintf("prefill %d", part.Query)
+		}
+		fmt.Fprintf(p.out, " %d %s to %d;", part.ID, what, part.KV)
 	}
 	fmt.Fprintln(p.out)
 }

@@ -4,73 +4,101 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"kneefinder/simulation/engine/cost"
+	"kneefinder/simulation/engine/kv"
 )
 
-// SGLang's estimate of how much of their remaining tokens running requests will write: it starts at initialRatio, falls to
-// finalRatio over ratioSteps decode steps, and rises to what was seen after a retraction.
+// policy is how an engine fills its steps. It is a value without state: what it decides follows from the engine's requests, memory
+// and recipe, and from the instant.
+type policy interface {
+	// plan puts into the step that starts at the instant at what it computes; nothing when it finds nothing to do.
+	plan(e *Engine, at time.Duration, s Sink)
+	// blocked reports whether none of the requests that wait can be admitted before one of those that run ends.
+	blocked(e *Engine) bool
+	// decoded is called at the end of every step that decodes.
+	decoded(e *Engine)
+}
+
+// Scheduler names a policy.
+type Scheduler string
+
+// The schedulers.
 const (
-	initialRatio = .7
-	finalRatio   = .14 * initialRatio
-	ratioSteps   = 600
-	retractSteps = 20   // decode steps that a retraction provides for
-	reserveClip  = 4096 // no request is expected to write more
+	PrefillFirst Scheduler = "prefill-first" // SGLang's
+	OneBudget    Scheduler = "one-budget"    // vLLM's
 )
+
+var policies = map[Scheduler]policy{PrefillFirst: prefillFirst{}, OneBudget: oneBudget{}}
 
 type stepKind int
 
 const (
-	idle stepKind = iota
-	prefilling
-	decoding
+	idle       stepKind = iota
+	prefilling          // parts of prompts, and with some policies decodes beside them
+	decoding            // one token for every running request, and nothing else
 )
 
 // step is what the GPU does.
 type step struct {
 	kind       stepKind
 	start, end time.Duration
-	parts      []*request // of a prefill
-	batch      batch
+	sees       time.Duration // what has arrived up to this instant was known when it was put together
+	batch      cost.Batch
+	preempted  bool // somebody has been retracted to make room for it
 	told       Step // what a Watcher is told of it beside its instants and the Stats
 }
 
-// startStep decides what happens from the instant at on: prefill before decode, or nothing.
+// startStep decides what happens from the instant at on.
 func (e *Engine) startStep(at time.Duration, s Sink) {
 	e.dropAborted(at, s)
-	e.step.told = Step{Running: len(e.running), Ratio: e.ratio}
-	if e.gatherPrefill(at, s) {
-		e.begin(prefilling, at)
+	e.dropRefused(at, s)
+	e.step.batch = cost.Batch{Prefill: e.step.batch.Prefill[:0]}
+	e.step.preempted = false
+	e.step.told = Step{Running: e.decodable(), Ratio: e.ratio}
+	e.policy.plan(e, at, s)
+	b := &e.step.batch
+	switch {
+	case len(b.Prefill) > 0:
+		e.step.kind = prefilling
+	case b.Decodes > 0:
+		e.step.kind = decoding
+		e.step.told.Running, e.step.told.Context = b.Decodes, b.Context
+	default:
+		e.ratio = initialRatio // nothing runs, and no estimate of the past counts
 		return
 	}
-	if e.gatherDecode() {
-		e.begin(decoding, at)
-		return
+	e.step.start, e.step.end = at, at+e.kernel.Step(b)
+	e.stats.MaxRunningSeen = max(e.stats.MaxRunningSeen, len(e.running))
+	e.peaks()
+	if e.watcher != nil {
+		e.tellParts()
 	}
-	e.ratio = initialRatio // nothing runs, and no estimate of the past counts
+	e.ends = append(e.ends[:0], e.step.end)
+	if e.step.kind == decoding {
+		e.planRun()
+	}
 }
 
-func (e *Engine) begin(kind stepKind, at time.Duration) {
-	e.step.kind, e.step.start = kind, at
-	e.step.end = at + stepCost(&e.config.Model, &e.config.GPU, &e.step.batch)
-	e.stats.MaxRunningSeen = max(e.stats.MaxRunningSeen, e.admitted())
+// decodable counts the running requests that are past their prefill.
+func (e *Engine) decodable() (n int) {
+	for _, r := range e.running {
+		if r.prefilled() {
+			n++
+		}
+	}
+	return n
 }
 
-// admitted counts the requests that hold memory; between two calls of the driver a chunked one is among the step's parts.
-func (e *Engine) admitted() int { return len(e.running) + len(e.step.parts) }
-
-// dropAborted ends what was aborted before at.
+// dropAborted ends what is to be aborted by a step that starts at the instant at.
 func (e *Engine) dropAborted(at time.Duration, s Sink) {
 	if e.aborts == 0 {
 		return
 	}
-	due := func(r *request) bool { return r.aborted && r.abortAt < at }
+	due := func(r *request) bool { return r.aborted && r.abortAt <= at }
 	finish := Finish{Reason: Aborted}
-	for _, r := range e.waiting.remove(due) {
+	for _, r := range e.waiting.take(due) {
 		e.finish(r, at, finish, s)
-	}
-	if e.chunked != nil && due(e.chunked) {
-		e.release(e.chunked)
-		e.finish(e.chunked, at, finish, s)
-		e.chunked = nil
 	}
 	e.running = slices.DeleteFunc(e.running, func(r *request) bool {
 		if !due(r) {
@@ -82,196 +110,130 @@ func (e *Engine) dropAborted(at time.Duration, s Sink) {
 	})
 }
 
-// gatherPrefill fills a prefill batch: first the request whose prefill is under way, then the queue in order until tokens,
-// memory or places run out. At most one request, the last, is left with a part to do.
-func (e *Engine) gatherPrefill(at time.Duration, s Sink) bool {
-	budget := min(e.config.Recipe.ChunkedPrefill, e.config.Recipe.MaxPrefillTokens)
-	e.step.parts = e.step.parts[:0]
-	e.step.batch = batch{prefill: e.step.batch.prefill[:0]}
-	if r := e.chunked; r != nil {
-		e.chunked = nil
-		budget -= e.compute(r, budget)
+// dropRefused ends what can never run, once it is seen.
+func (e *Engine) dropRefused(at time.Duration, s Sink) {
+	if e.refusals == 0 {
+		return
 	}
-	reserved := int64(-1) // not known yet
-	for budget > 0 {
-		r := e.waiting.first()
-		if r == nil || r.stamp >= at {
-			break
-		}
-		if why := e.refusal(r); why != "" {
-			e.waiting.pop()
-			e.finish(r, at, Finish{Reason: Refused, Detail: why}, s)
-			continue
-		}
-		if e.admitted() >= e.config.Recipe.MaxRunning {
-			break
-		}
-		if reserved < 0 {
-			reserved = e.reserve()
-		}
-		if !e.fits(r, reserved) {
-			break
-		}
-		e.waiting.pop()
-		e.admit(r, at, s)
-		budget -= e.compute(r, budget)
-		reserved += e.expected(r)
+	for _, r := range e.waiting.take(func(r *request) bool { return r.refusal != "" && r.stamp <= e.step.sees }) {
+		e.finish(r, at, Finish{Reason: Refused, Detail: r.refusal}, s)
 	}
-	if r := e.waiting.first(); r != nil && r.stamp < at && e.admitted() == 0 {
-		panic("engine: a request that fits the pool was not admitted to an empty engine")
-	}
-	return len(e.step.parts) > 0
 }
 
 // refusal says why a request can never run; empty when it can.
-func (e *Engine) refusal(r *request) string {
+func (e *Engine) refusal(r *Request) string {
 	total := len(r.Prompt) + r.MaxTokens
 	switch {
 	case len(r.Prompt) == 0:
 		return "the prompt is empty"
 	case r.MaxTokens < 1:
 		return fmt.Sprintf("max tokens is %d, must be at least 1", r.MaxTokens)
+	case r.Handoff && r.MaxTokens < 2:
+		return fmt.Sprintf("max tokens is %d, must be at least 2 where the first has been generated elsewhere", r.MaxTokens)
 	case total > e.config.Recipe.ContextLimit:
 		return fmt.Sprintf("%d prompt tokens and %d to generate exceed the context limit of %d tokens",
 			len(r.Prompt), r.MaxTokens, e.config.Recipe.ContextLimit)
-	case e.memory.bytes(0, total) > e.memory.pool:
+	case total > e.store.Longest():
 		return fmt.Sprintf("%d prompt tokens and %d to generate exceed the KV pool of %d tokens",
-			len(r.Prompt), r.MaxTokens, e.memory.capacity())
+			len(r.Prompt), r.MaxTokens, e.store.Longest())
 	}
 	return ""
 }
 
-// fits reports whether r, and all it may still write, has room beside what is reserved for others. Everything that no request
-// has locked can be evicted for it.
-func (e *Engine) fits(r *request, reserved int64) bool {
-	m := e.lookup(r)
-	end := len(r.seq) + min(r.remaining(), reserveClip)
-	need := e.memory.bytes(m.length, end) + e.memory.window*int64(min(m.length, e.memory.size))
-	room := e.memory.free(e.cache) + e.memory.evictable(e.cache) - e.memory.full*int64(e.cache.unlocked(m))
-	return need+reserved <= room
-}
-
 // lookup finds the cached prefix of a request; at least one token is left to compute. A blocked queue asks in every step, so the
 // answer is kept until the cache changes.
-func (e *Engine) lookup(r *request) match {
-	if r.found.node == nil || r.foundAt != e.cache.version {
-		r.found, r.foundAt = e.cache.find(r.seq[:len(r.seq)-1]), e.cache.version
+func (e *Engine) lookup(r *request) kv.Match {
+	if now := e.store.Version() + 1; r.foundAt != now {
+		r.found, r.foundAt = e.store.Find(r.seq[:len(r.seq)-1]), now
 	}
 	return r.found
 }
 
-// reserve is what requests that hold memory already are expected to write yet.
-func (e *Engine) reserve() (bytes int64) {
-	for _, r := range e.running {
-		ahead := int(float64(min(r.remaining(), reserveClip)) * e.ratio)
-		bytes += e.memory.bytes(r.kv, r.kv+ahead)
-	}
-	for _, r := range e.step.parts {
-		bytes += e.expected(r)
-	}
-	return bytes
-}
-
-// expected is what a request in its prefill may write yet.
-func (e *Engine) expected(r *request) int64 {
-	return e.memory.bytes(r.kv, len(r.seq)+min(r.remaining(), reserveClip))
-}
-
-// admit locks the cached prefix of r.
+// admit takes r from the queue and holds its cached prefix.
 func (e *Engine) admit(r *request, at time.Duration, s Sink) {
 	m := e.lookup(r)
-	r.found = match{}
-	r.node, r.kv = e.cache.lock(m), m.length
-	e.step.told.Hit += m.length
+	e.waiting.remove(r)
+	r.foundAt = 0
+	e.store.Open(&r.held, m, r.seq)
+	e.running = append(e.running, r)
+	e.step.batch.Loaded += int64(m.Host) * e.hostBytes
+	e.step.told.Hit += m.Length
 	if r.admitted {
-		e.step.told.HitAgain += m.length
-	}
-	e.memory.tails += min(r.kv, e.memory.size)
-	if r.admitted {
+		e.step.told.HitAgain += m.Length
 		return
 	}
-	r.admitted, r.cached = true, m.length
+	r.admitted, r.cached = true, m.Length
 	e.stats.PromptTokens += len(r.Prompt)
 	e.stats.CachedTokens += r.cached
 	s.Admitted(r.ID, at, r.cached)
 }
 
-// compute puts up to most of the tokens that r has to prefill into the step, and returns how many.
-func (e *Engine) compute(r *request, most int) int {
-	n := min(most, len(r.seq)-r.kv)
-	e.mustGrow(r.kv, r.kv+n)
-	e.step.batch.prefill = append(e.step.batch.prefill, span{offset: r.kv, n: n, last: r.kv+n == len(r.seq)})
-	e.step.parts = append(e.step.parts, r)
-	r.kv += n
+// prefill puts n of the tokens that r has to compute into the step. There must be room.
+func (e *Engine) prefill(r *request, n int) {
+	from := r.held.Len()
+	e.mustGrow(r, n)
+	r.now = n
+	last := r.prefilled()
+	if last {
+		r.told = 1
+	}
+	e.step.batch.Prefill = append(e.step.batch.Prefill, cost.Span{Offset: from, N: n, Last: last})
 	e.stats.ComputedTokens += n
 	e.step.told.Input += n
 	if len(r.seq) > len(r.Prompt) {
 		e.step.told.InputAgain += n
 	}
+}
+
+// receive gives r, whose KV comes from elsewhere, the memory for it. There must be room.
+func (e *Engine) receive(r *request) {
+	e.mustGrow(r, len(r.seq)-r.held.Len())
+	e.store.Commit(&r.held, r.content(r.held.Committed(), r.held.Len()))
+}
+
+// decode puts the next token of r into the step, or with speculation those that the draft got right. There must be room.
+func (e *Engine) decode(r *request) {
+	n := e.accepted(r)
+	e.store.Grow(&r.held, r.held.Len()+n)
+	r.now, r.told = n, n
+	b := &e.step.batch
+	b.Decodes++
+	b.Context += r.held.Len()
+	b.Recent += min(r.held.Len(), e.config.Model.WindowTokens)
+}
+
+// accepted is how many tokens the next decode step of r generates: one, and those of the draft before the first wrong one.
+func (e *Engine) accepted(r *request) int {
+	sp := e.config.Recipe.Speculate
+	n := 1
+	for ; n <= sp.Tokens && n < r.remaining(); n++ {
+		if float64(mix(r.ID<<20^uint64(r.generated+n))>>11)/(1<<53) >= sp.Acceptance {
+			break
+		}
+	}
 	return n
 }
 
-func (e *Engine) mustGrow(from, to int) {
-	if !e.memory.makeFree(e.cache, e.memory.bytes(from, to)) {
+func (e *Engine) mustGrow(r *request, n int) {
+	l := r.held.Len()
+	if !e.store.MakeRoom(e.store.Growth(l, l+n)) {
 		panic("engine: memory that admission had counted on is not there")
 	}
-	e.memory.hold(from, to)
+	e.store.Grow(&r.held, l+n)
 }
 
-// gatherDecode makes a batch of all running requests, after retracting those for which there is no room.
-func (e *Engine) gatherDecode() bool {
-	for len(e.running) > 0 && !e.memory.makeFree(e.cache, e.nextTokens()) {
-		e.retract()
-	}
-	b := batch{prefill: e.step.batch.prefill[:0], decodes: len(e.running)}
-	for _, r := range e.running {
-		e.memory.hold(r.kv, r.kv+1)
-		r.kv++
-		b.context += r.kv
-		b.recent += min(r.kv, e.memory.size)
-	}
-	e.step.batch = b
-	e.step.told.Running, e.step.told.Context = b.decodes, b.context
-	return b.decodes > 0
-}
-
-// nextTokens is the memory of one more token for every running request.
-func (e *Engine) nextTokens() (bytes int64) {
-	for _, r := range e.running {
-		bytes += e.memory.bytes(r.kv, r.kv+1)
-	}
-	return bytes
-}
-
-// retract takes the running request with the fewest generated tokens, of those the one with the longest prompt, back to the
-// queue. Its KV becomes evictable; what it has told stays told.
-func (e *Engine) retract() {
-	if len(e.running) == 1 {
-		panic("engine: a request that fits the pool has no room although it is alone")
-	}
-	least := 0
-	for i, r := range e.running {
-		l := e.running[least]
-		if r.generated < l.generated || r.generated == l.generated && len(r.Prompt) >= len(l.Prompt) {
-			least = i // of equals the last admitted
-		}
-	}
-	r := e.running[least]
-	e.running = slices.Delete(e.running, least, least+1)
+// retract takes running request number i back to the queue. Its KV becomes evictable; what it has told stays told.
+func (e *Engine) retract(i int) {
+	r := e.running[i]
+	e.running = slices.Delete(e.running, i, i+1)
 	e.release(r)
-	r.seq = r.reply(slices.Clone(r.Prompt), 0, r.generated)
+	r.seq = r.content(0, len(r.Prompt)+r.generated)
 	e.waiting.putBack(r)
+	e.step.preempted = true
 	e.stats.Retractions++
 	if e.watcher != nil {
 		e.watcher.Retracted(r.ID, e.last, r.generated)
 	}
-
-	decoded, wanted := 0, 0
-	for _, r := range e.running {
-		decoded += r.generated
-		wanted += r.MaxTokens
-	}
-	e.ratio = min(1, float64(decoded+retractSteps*len(e.running))/float64(wanted))
 }
 
 // ended is what a Watcher is told of the step that has just been finished.
@@ -279,9 +241,7 @@ func (e *Engine) ended(kind stepKind) Step {
 	s := e.step.told
 	s.Start, s.End, s.Prefill = e.step.start, e.step.end, kind == prefilling
 	s.Stats = e.Stats()
-	if s.Chunked = s.Prefill && e.chunked != nil; s.Chunked {
-		s.Stats.Running++ // the next step takes it up
-	}
+	s.Chunked = s.Prefill && slices.ContainsFunc(e.running, func(r *request) bool { return !r.prefilled() })
 	return s
 }
 
@@ -289,52 +249,53 @@ func (e *Engine) ended(kind stepKind) Step {
 func (e *Engine) finishStep(s Sink) {
 	kind, took := e.step.kind, e.step.end-e.step.start
 	e.step.kind = idle
-	switch kind {
-	case prefilling:
-		e.finishPrefill(s)
-		e.stats.PrefillSteps++
-		e.stats.PrefillBusy += took
-	case decoding:
-		n := len(e.running)
-		e.finishDecode(s)
-		e.stats.DecodeSteps++
-		e.stats.DecodeBusy += took
-		e.stats.DecodeBatch = n
-		e.stats.GenThroughput = float64(n) / took.Seconds()
+	if kind == idle {
+		return
 	}
-}
-
-func (e *Engine) finishPrefill(s Sink) {
-	for _, r := range e.step.parts {
-		e.store(r, r.seq[r.node.depth:r.kv])
-		if !r.prefilled() {
-			e.chunked = r
-			continue
-		}
-		if !e.emit(r, s) {
-			e.running = append(e.running, r)
-		}
-	}
-	e.step.parts = e.step.parts[:0]
-}
-
-func (e *Engine) finishDecode(s Sink) {
+	told := e.stats.GeneratedTokens
 	left := e.running[:0]
 	for _, r := range e.running {
-		if !e.emit(r, s) {
+		if !e.finishPart(r, s) {
 			left = append(left, r)
 		}
 	}
 	clear(e.running[len(left):])
 	e.running = left
-	e.ratio = max(finalRatio, e.ratio-(initialRatio-finalRatio)/ratioSteps)
+	if n := e.step.batch.Decodes; n > 0 {
+		e.stats.DecodeBatch = n
+		e.stats.DecodesStepped += n
+		e.stats.GenThroughput = float64(e.stats.GeneratedTokens-told) / took.Seconds()
+		e.policy.decoded(e)
+	}
+	if kind == prefilling {
+		e.stats.PromptsStepped += len(e.step.batch.Prefill)
+		if e.step.batch.Decodes > 0 {
+			e.stats.MixedSteps++
+		}
+		e.stats.PrefillSteps++
+		e.stats.PrefillBusy += took
+	} else {
+		e.stats.DecodeSteps++
+		e.stats.DecodeBusy += took
+	}
 }
 
-// emit tells of one more token of r, and reports whether it was the last.
-func (e *Engine) emit(r *request, s Sink) (done bool) {
-	r.generated++
-	e.stats.GeneratedTokens++
-	s.Tokens(r.ID, e.step.end, 1)
+// finishPart applies what the step has computed of r, and reports whether it was the last of it.
+func (e *Engine) finishPart(r *request, s Sink) (done bool) {
+	if r.now == 0 {
+		return false
+	}
+	if r.held.Len() <= len(r.seq) { // a prefill
+		e.store.Commit(&r.held, r.content(r.held.Committed(), r.held.Len()))
+	}
+	n := r.told
+	r.now, r.told = 0, 0
+	if n == 0 {
+		return false
+	}
+	r.generated += n
+	e.stats.GeneratedTokens += n
+	s.Tokens(r.ID, e.step.end, n)
 	if r.generated < r.MaxTokens {
 		return false
 	}
@@ -343,23 +304,10 @@ func (e *Engine) emit(r *request, s Sink) (done bool) {
 	return true
 }
 
-// store moves tokens that r holds by itself into the tree. Where the tree has them already, r's own are given back; where that
-// makes a place resident that was not, something else may have to go.
-func (e *Engine) store(r *request, own []Token) {
-	e.memory.private -= r.private()
-	r.node = e.cache.insert(r.node, own)
-	e.memory.makeFree(e.cache, 0)
-}
-
 // release leaves all that r has computed to the cache, evictable.
 func (e *Engine) release(r *request) {
-	if own := r.private(); own > 0 { // generated: prefill is stored at the end of its step
-		from := r.node.depth - len(r.Prompt)
-		e.store(r, r.reply(make([]Token, 0, own), from, from+own))
-	}
-	e.cache.unlock(r.node)
-	e.memory.tails -= min(r.kv, e.memory.size)
-	r.node, r.kv = nil, 0
+	e.store.Close(&r.held, r.content(r.held.Committed(), r.held.Len()))
+	r.held, r.now, r.told = kv.Sequence{}, 0, 0
 }
 
 // finish tells of the end of r and forgets it.
@@ -367,6 +315,9 @@ func (e *Engine) finish(r *request, at time.Duration, f Finish, s Sink) {
 	delete(e.here, r.ID)
 	if r.aborted {
 		e.aborts--
+	}
+	if r.refusal != "" {
+		e.refusals--
 	}
 	switch f.Reason {
 	case Length:
@@ -378,4 +329,6 @@ func (e *Engine) finish(r *request, at time.Duration, f Finish, s Sink) {
 	}
 	f.CachedTokens, f.CompletionTokens = r.cached, r.generated
 	s.Finished(r.ID, at, f)
+	*r = request{}
+	e.free = append(e.free, r)
 }

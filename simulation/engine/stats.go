@@ -26,6 +26,7 @@ type Stats struct {
 	ComputedTokens  int // prefilled; more than PromptTokens - CachedTokens when retractions recompute
 	GeneratedTokens int
 	EvictedTokens   int
+	HostTokens      int // gauge: in the host tier
 	Retractions     int
 
 	FinishedLength  int
@@ -35,6 +36,29 @@ type Stats struct {
 	PrefillSteps, DecodeSteps int
 	PrefillBusy, DecodeBusy   time.Duration // of finished steps
 	MaxRunningSeen            int
+
+	// How full steps were: a step's batch is the prompts it computes, whole or in part, and the sequences that it decodes.
+	PromptsStepped int // prompts of finished steps, a prompt in five parts counted five times
+	DecodesStepped int // sequences that finished steps decoded, a token of each, or with speculation several
+	MixedSteps     int // of PrefillSteps, those that decoded too
+
+	// Peaks since New or ResetPeaks, with the step in progress.
+	MaxBatch    int
+	KVPeakBytes int64 // of KVUsedBytes
+}
+
+// ResetPeaks begins the peaks of Stats anew with what is now.
+func (e *Engine) ResetPeaks() {
+	e.stats.MaxBatch, e.stats.KVPeakBytes = 0, 0
+	e.peaks()
+}
+
+// peaks notes what the step in progress holds. From one step's start to the next memory is only given back.
+func (e *Engine) peaks() {
+	if e.step.kind != idle {
+		e.stats.MaxBatch = max(e.stats.MaxBatch, len(e.step.batch.Prefill)+e.step.batch.Decodes)
+	}
+	e.stats.KVPeakBytes = max(e.stats.KVPeakBytes, e.store.Figures().UsedBytes)
 }
 
 // Usage is the part of the pool that running requests hold, from 0 to 1.
@@ -51,20 +75,12 @@ func (s Stats) CacheHitRate() float64 {
 // Stats returns the gauges and counters.
 func (e *Engine) Stats() Stats {
 	s := e.stats
-	s.Running = e.admitted()
-	s.Waiting = e.waiting.len()
-	s.KVPoolBytes = e.memory.pool
-	s.KVUsedBytes = e.memory.used(e.cache)
-	s.KVCachedBytes = e.memory.evictable(e.cache)
-	s.KVPoolTokens = e.memory.capacity()
-	s.KVUsedTokens = e.cache.locked + e.memory.private
-	s.KVCachedTokens = e.cache.tokens - e.cache.locked
-	free := e.memory.free(e.cache)
-	s.KVFreeTokens = int(free / e.memory.full)
-	if e.memory.window > 0 {
-		s.WindowUsedTokens, s.WindowCachedTokens = e.memory.tails, e.cache.charged
-		s.WindowFreeTokens = int(free / e.memory.window)
-	}
-	s.EvictedTokens += e.cache.evicted
+	s.Running, s.Waiting = len(e.running), e.waiting.len()
+	f := e.store.Figures()
+	s.KVPoolBytes, s.KVUsedBytes, s.KVCachedBytes = f.PoolBytes, f.UsedBytes, f.CachedBytes
+	s.KVPoolTokens = e.store.Longest()
+	s.KVUsedTokens, s.KVCachedTokens, s.KVFreeTokens = f.UsedTokens, f.CachedTokens, f.FreeTokens
+	s.WindowUsedTokens, s.WindowCachedTokens, s.WindowFreeTokens = f.WindowUsedTokens, f.WindowCachedTokens, f.WindowFreeTokens
+	s.EvictedTokens, s.HostTokens = f.EvictedTokens, f.HostTokens
 	return s
 }

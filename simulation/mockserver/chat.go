@@ -71,6 +71,8 @@ func (s *Server) follow(ctx context.Context, st *stream, a *answer, out *writer)
 		}
 		p := st.read()
 		switch {
+		case p.done && p.finish.Reason == engine.Failed:
+			return out.refuse(&refusal{status: http.StatusServiceUnavailable, message: p.finish.Detail})
 		case p.done && p.finish.Reason != engine.Length:
 			return out.refuse(&refusal{status: http.StatusBadRequest, message: p.finish.Detail})
 		case !a.streamed && p.done:

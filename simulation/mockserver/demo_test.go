@@ -8,9 +8,11 @@ import (
 
 // demoEngine is the smallest preset: its pool holds about 40,000 tokens.
 func demoEngine(t testing.TB) Engine {
-	model, _ := engine.ModelByName("demo")
-	gpu, _ := engine.GPUByName("demo")
-	e, err := engine.New(engine.Config{Model: model, GPU: gpu})
+	c, err := engine.Preset("demo", "demo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := engine.New(c)
 	if err != nil {
 		t.Fatal(err)
 	}

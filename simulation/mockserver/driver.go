@@ -16,6 +16,7 @@ type driver struct {
 
 	mu     sync.Mutex // guards what follows; never held while waiting for anything but itself
 	engine Engine
+	routes bool // the engine is a Fleet, which says where requests go
 	timer  *time.Timer
 	open   map[uint64]*stream // requests that have not finished
 	lastID uint64
@@ -24,6 +25,7 @@ type driver struct {
 
 func newDriver(now func() time.Duration, eng Engine, b book) *driver {
 	d := &driver{now: now, engine: eng, closed: make(chan struct{}), open: map[uint64]*stream{}, book: b}
+	_, d.routes = eng.(Fleet)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.timer = time.AfterFunc(math.MaxInt64, d.tick)
@@ -76,7 +78,9 @@ func (d *driver) submit(r engine.Request, named bool, acc account) (s *stream, o
 		d.open[s.id] = s
 		s.account.arrived = at
 		d.engine.Submit(at, r)
-		d.book.submitted(&s.account)
+		if !d.routes {
+			d.book.routed(&s.account, at)
+		}
 	})
 	return s, ok
 }
@@ -95,7 +99,9 @@ func (d *driver) abort(s *stream) {
 func (d *driver) flushCache() (flushed, ok bool) {
 	ok = d.step(func(at time.Duration) {
 		if flushed = d.engine.FlushCache(); flushed {
-			d.book.rested(at, d.engine.Stats())
+			for i, s := range replicaStats(d.engine) {
+				d.book.rested(i, at, s)
+			}
 		}
 	})
 	return flushed, ok
@@ -103,7 +109,7 @@ func (d *driver) flushCache() (flushed, ok bool) {
 
 // figures is what the server's metrics show now.
 func (d *driver) figures() (f figures, ok bool) {
-	ok = d.step(func(at time.Duration) { f = d.book.snapshot(at, d.engine.Stats()) })
+	ok = d.step(func(at time.Duration) { f = d.book.snapshot(at, replicaStats(d.engine)) })
 	return f, ok
 }
 
@@ -124,7 +130,7 @@ func (d *driver) close() {
 	}
 }
 
-// The driver is the engine's sink, and its Watcher. The engine tells of aborted requests until they end, when nobody listens.
+// The driver is the engine's sink, and its watcher. The engine tells of aborted requests until they end, when nobody listens.
 
 func (d *driver) Admitted(id uint64, at time.Duration, cached int) {
 	if s := d.open[id]; s != nil {
@@ -159,9 +165,24 @@ func (d *driver) Retracted(id uint64, _ time.Duration, generated int) {
 	}
 }
 
-func (d *driver) Stepped(s engine.Step) { d.book.stepped(&s) }
+func (d *driver) Stepped(s engine.Step) { d.book.stepped(0, &s) }
 
-func (d *driver) Rested(at time.Duration, s engine.Stats) { d.book.rested(at, s) }
+func (d *driver) Rested(at time.Duration, s engine.Stats) { d.book.rested(0, at, s) }
+
+// The driver is a fleet's Watcher too.
+
+func (d *driver) Routed(id uint64, at time.Duration, replica int) {
+	if s := d.open[id]; s != nil {
+		s.account.replica = replica
+		d.book.routed(&s.account, at)
+	}
+}
+
+func (d *driver) ReplicaStepped(replica int, s engine.Step) { d.book.stepped(replica, &s) }
+
+func (d *driver) ReplicaRested(replica int, at time.Duration, s engine.Stats) {
+	d.book.rested(replica, at, s)
+}
 
 // stream is the mailbox between the engine and the handler of one request: the engine never waits for the handler.
 type stream struct {

@@ -14,9 +14,11 @@ import (
 
 // A server of the demo model on the demo GPU, and one question to it.
 func Example() {
-	model, _ := engine.ModelByName("demo")
-	gpu, _ := engine.GPUByName("demo")
-	eng, err := engine.New(engine.Config{Model: model, GPU: gpu})
+	cfg, err := engine.Preset("demo", "demo")
+	if err != nil {
+		log.Fatal(err)
+	}
+	eng, err := engine.New(cfg)
 	if err != nil {
 		log.Fatal(err)
 	}

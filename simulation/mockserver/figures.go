@@ -137,6 +137,7 @@ type account struct {
 	most     int      // tokens asked for
 	labels   []string // values of the custom labels; empty or as many as there are
 	set      *tokenizerState
+	replica  int // that it was last sent to
 
 	arrived, scheduled, first, last time.Duration // instants of the engine; last is when tokens were last reported
 	waiting                         bool          // in the queue
@@ -148,17 +149,17 @@ type account struct {
 
 // book keeps the figures of one kind of server. The driver calls it under its lock, with instants that never go back.
 type book interface {
-	submitted(r *account)
+	routed(r *account, at time.Duration) // a replica has got it
 	admitted(r *account, at time.Duration, cached int)
 	tokens(r *account, at time.Duration, n int)
 	retracted(r *account, generated int)
 	hungUp(r *account)
 	finished(r *account, at time.Duration, f engine.Finish)
-	stepped(s *engine.Step)
-	rested(at time.Duration, s engine.Stats) // also when something else than requests has changed an engine at rest
+	stepped(replica int, s *engine.Step)
+	rested(replica int, at time.Duration, s engine.Stats) // also when something else than requests has changed an engine at rest
 
 	// snapshot copies the figures as they are at the instant at. What it returns needs no lock.
-	snapshot(at time.Duration, s engine.Stats) figures
+	snapshot(at time.Duration, replicas []engine.Stats) figures
 }
 
 // figures writes itself into an answer.

@@ -21,6 +21,7 @@ import (
 
 	"kneefinder/generator/wire"
 	"kneefinder/simulation/engine"
+	"kneefinder/simulation/engine/kv"
 )
 
 // page is an answer of /metrics.
@@ -179,9 +180,12 @@ func calls2(opening int) calls { return calls{opening: opening} }
 
 // smallEngine is a demo engine with a pool of so many tokens.
 func smallEngine(t testing.TB, tokens int) *engine.Engine {
-	model, _ := engine.ModelByName("demo")
-	gpu, _ := engine.GPUByName("demo")
-	e, err := engine.New(engine.Config{Model: model, GPU: gpu, Recipe: engine.Recipe{KVTokens: tokens}})
+	c, err := engine.Preset("demo", "demo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Recipe.KVTokens = tokens
+	e, err := engine.New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -276,7 +280,7 @@ func TestSGLangStaleGauges(t *testing.T) {
 			}
 			return c.scrape()
 		}
-		time.Sleep(engine.WakeUp / 2)
+		time.Sleep(smallEngine(t, 10_000).HostTime(prompt) / 2)
 		c.scrape().want("in the queue", "sglang:", map[string]float64{"num_queue_reqs": 0, "kv_used_tokens": 0})
 		prefilled := map[string]float64{"num_running_reqs": 0, "kv_used_tokens": prompt, "kv_available_tokens": 10_000 - prompt, "decode_sum_seq_lens": 0, "gen_throughput": 0}
 		await(1).want("after the prefill", "sglang:", prefilled)
@@ -317,7 +321,7 @@ func TestSGLangStaleGauges(t *testing.T) {
 		c.scrape().want("a flush does not refresh", "sglang:", idle)
 		time.Sleep(idleLog)
 		c.scrape().want("half a minute later", "sglang:", map[string]float64{"kv_evictable_tokens": 0, "kv_available_tokens": 10_000})
-		busy := s.Stats().PrefillBusy + s.Stats().DecodeBusy + 2*engine.WakeUp
+		busy := s.Stats().PrefillBusy + s.Stats().DecodeBusy + 2*smallEngine(t, 10_000).HostTime(prompt)
 		if got, want := c.scrape().value("sglang:scheduler_idle_seconds_total"), (time.Since(c.start) - busy).Seconds(); math.Abs(got-want) > 1e-9 {
 			t.Errorf("idle for %v s, want %v", got, want)
 		}
@@ -326,9 +330,12 @@ func TestSGLangStaleGauges(t *testing.T) {
 
 // A model with windows shows both kinds of KV: what nobody holds can become either.
 func TestSGLangWindows(t *testing.T) {
-	model, _ := engine.ModelByName("gemma-3-12b")
-	gpu, _ := engine.GPUByName("h100")
-	eng, err := engine.New(engine.Config{Model: model, GPU: gpu, Recipe: engine.Recipe{KVTokens: 20_000}})
+	cfg, err := engine.Preset("gemma-3-12b", "h100")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Recipe.KVTokens, cfg.Recipe.KVScheme = 20_000, kv.Ideal
+	eng, err := engine.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -341,8 +348,8 @@ func TestSGLangWindows(t *testing.T) {
 		}
 		p := c.scrape()
 		used, window := p.value("sglang:kv_used_tokens"), p.value("sglang:swa_used_tokens")
-		if used < 3000 || window != float64(model.WindowTokens) {
-			t.Errorf("%v tokens in use, %v of them in windows; want over 3000 and %d", used, window, model.WindowTokens)
+		if used < 3000 || window != float64(cfg.Model.WindowTokens) {
+			t.Errorf("%v tokens in use, %v of them in windows; want over 3000 and %d", used, window, cfg.Model.WindowTokens)
 		}
 		full := used / (used + p.value("sglang:kv_available_tokens") + p.value("sglang:kv_evictable_tokens"))
 		swa := window / (window + p.value("sglang:swa_available_tokens") + p.value("sglang:swa_evictable_tokens"))
@@ -350,13 +357,13 @@ func TestSGLangWindows(t *testing.T) {
 		if full == swa || swa == 0 {
 			t.Errorf("usage is %v and %v", full, swa)
 		}
-		room := p.value("sglang:swa_available_tokens") * float64(model.WindowBytes())
-		if got := p.value("sglang:kv_available_tokens") * float64(model.FullBytes()); math.Abs(got-room) > float64(model.WindowBytes()+model.FullBytes()) {
+		room := p.value("sglang:swa_available_tokens") * float64(cfg.Model.WindowBytes())
+		if got := p.value("sglang:kv_available_tokens") * float64(cfg.Model.FullBytes()); math.Abs(got-room) > float64(cfg.Model.WindowBytes()+cfg.Model.FullBytes()) {
 			t.Errorf("room for %v bytes of one kind and %v of the other", got, room)
 		}
 		time.Sleep(time.Second)
 		p = c.scrape()
-		p.want("at rest", "sglang:", map[string]float64{"kv_used_tokens": 0, "swa_used_tokens": 0, "swa_evictable_tokens": float64(model.WindowTokens)})
+		p.want("at rest", "sglang:", map[string]float64{"kv_used_tokens": 0, "swa_used_tokens": 0, "swa_evictable_tokens": float64(cfg.Model.WindowTokens)})
 	})
 }
 
@@ -475,7 +482,7 @@ func TestVLLMGauges(t *testing.T) {
 		s := New(Config{Kind: VLLM}, smallEngine(t, 10_000))
 		c := serve(t, s)
 		go c.chat(context.Background(), turn{0, 1}, 20, user("hi"))
-		time.Sleep(engine.WakeUp + time.Nanosecond)
+		time.Sleep(smallEngine(t, 10_000).HostTime(len(promptTokens([]wire.Message{user("hi")}))) + time.Nanosecond)
 		c.scrape().want("in its first step", "vllm:", map[string]float64{"num_requests_running": 0, "num_requests_waiting": 0, "prefix_cache_queries_total": 0})
 		for n := 1; n < 20; n++ {
 			for s.Stats().GeneratedTokens < n {
@@ -727,7 +734,7 @@ func TestScrapeHoldsLockShortly(t *testing.T) {
 	for range 200 {
 		s.driver.step(func(at time.Duration) {
 			start := time.Now()
-			b.snapshot(at, s.driver.engine.Stats())
+			b.snapshot(at, replicaStats(s.driver.engine))
 			least = min(least, time.Since(start))
 		})
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"kneefinder/simulation/engine"
+	"kneefinder/simulation/fleet"
 )
 
 // Engine is what answers: one simulated engine, or several behind a router. The server calls it from one goroutine at a time,
@@ -21,6 +22,26 @@ type Engine interface {
 	AdvanceTo(at time.Duration, sink engine.Sink)
 	Stats() engine.Stats
 	FlushCache() bool
+}
+
+// Fleet is an Engine that is several, and tells a fleet.Watcher of each. /metrics shows them as the real servers show the ranks of data
+// parallelism: SGLang's schedulers have a label dp_rank and its figures of requests are of all, vLLM's series have the replica in the
+// label engine. What waits at the router is in no queue of theirs. An Engine that is none is one.
+type Fleet interface {
+	Engine
+	PerReplica() []fleet.Standing
+}
+
+// replicaStats is the figures of each engine behind e.
+func replicaStats(e Engine) (out []engine.Stats) {
+	f, ok := e.(Fleet)
+	if !ok {
+		return []engine.Stats{e.Stats()}
+	}
+	for _, r := range f.PerReplica() {
+		out = append(out, r.Stats)
+	}
+	return out
 }
 
 // Kind is the server that is imitated where the two differ.
@@ -82,8 +103,8 @@ func New(cfg Config, eng Engine) *Server {
 		cfg.Now = func() time.Duration { return time.Since(start) }
 	}
 	var b book
-	if stats := eng.Stats(); cfg.Kind == VLLM {
-		b = newVLLM(cfg, stats)
+	if stats := replicaStats(eng); cfg.Kind == VLLM {
+		b = newVLLMs(cfg, stats)
 	} else {
 		b = newSGLang(cfg, stats)
 	}

@@ -14,18 +14,23 @@ const (
 	maxLabelSets  = 200              // of custom labels; requests with others count under the set that is empty
 )
 
-// sglang keeps the figures of SGLang 0.5: those of its scheduler, which are as old as its last prefill or its last decode report,
-// and those of its tokenizer manager, by custom labels.
+// sglang keeps the figures of SGLang 0.5: those of its schedulers, one for each replica, which are as old as its last prefill or its
+// last decode report, and those of its tokenizer manager, by custom labels.
 type sglang struct {
-	families families
-	interval int      // decode steps between reports
-	custom   []string // names of labels
-	context  int      // most tokens of a sequence; 0 is no limit
-	weights  int64    // bytes
+	families   families
+	custom     []string // names of labels
+	context    int      // most tokens of a sequence; 0 is no limit
+	weights    int64    // bytes
+	schedulers []*scheduler
+	sets       []*tokenizerState
+	bySet      map[string]*tokenizerState
+	scales     struct{ ttft, itl, e2e *scale }
+}
+
+// scheduler is that of one replica.
+type scheduler struct {
 	state    schedulerState
-	sets     []*tokenizerState
-	bySet    map[string]*tokenizerState
-	scales   struct{ ttft, itl, e2e *scale }
+	interval int // decode steps between reports
 
 	watched    bool // the engine tells of steps
 	told       bool // the engine has told of tokens
@@ -76,19 +81,23 @@ type streamState struct {
 	ttft, e2e, tpot             histogram
 }
 
-func newSGLang(cfg Config, s engine.Stats) *sglang {
-	b := &sglang{families: families{}, interval: cfg.DecodeLogInterval, custom: cfg.CustomLabels, context: cfg.ContextLimit,
-		weights: cfg.WeightBytes, bySet: map[string]*tokenizerState{}, resting: true, rest: s}
+func newSGLang(cfg Config, replicas []engine.Stats) *sglang {
+	b := &sglang{families: families{}, custom: cfg.CustomLabels, context: cfg.ContextLimit, weights: cfg.WeightBytes,
+		bySet: map[string]*tokenizerState{}}
 	b.scales.ttft, b.scales.itl, b.scales.e2e = inSeconds(sglangTTFT...), inSeconds(sglangITL...), inSeconds(sglangE2E...)
 	for scale, asked := range map[**scale][]float64{&b.scales.ttft: cfg.TTFTBuckets, &b.scales.itl: cfg.ITLBuckets, &b.scales.e2e: cfg.E2EBuckets} {
 		if len(asked) > 0 {
 			*scale = inSeconds(asked...)
 		}
 	}
-	b.state.queue.scale, b.state.prefillForward.scale, b.state.chunk.scale = sglangQueue, sglangStage, sglangStage
-	b.state.gauges.ratio = .7
+	for _, s := range replicas {
+		c := &scheduler{interval: cfg.DecodeLogInterval, resting: true, rest: s}
+		c.state.queue.scale, c.state.prefillForward.scale, c.state.chunk.scale = sglangQueue, sglangStage, sglangStage
+		c.state.gauges.ratio = .7
+		c.publish(0, s, 0)
+		b.schedulers = append(b.schedulers, c)
+	}
 	b.describe(cfg)
-	b.publish(0, s, 0)
 	return b
 }
 
@@ -125,22 +134,24 @@ func (b *sglang) of(r *account) (*tokenizerState, *streamState) {
 	return r.set, &r.set.byStream[0]
 }
 
-func (b *sglang) submitted(r *account) {
-	b.settle(r.arrived)
-	if b.resting {
-		b.resting = false
-		b.state.idle += r.arrived - b.restsSince
+func (b *sglang) routed(r *account, at time.Duration) {
+	c := b.schedulers[r.replica]
+	c.settle(at)
+	if c.resting {
+		c.resting = false
+		c.state.idle += at - c.restsSince
 	}
 }
 
 func (b *sglang) admitted(r *account, at time.Duration, cached int) {
-	b.state.queue.seconds(at - r.arrived)
+	b.schedulers[r.replica].state.queue.seconds(at - r.arrived)
 }
 
 func (b *sglang) tokens(r *account, at time.Duration, n int) {
-	b.told = true
+	c := b.schedulers[r.replica]
+	c.told = true
 	if r.told == n {
-		b.state.prefillForward.seconds(at - r.scheduled)
+		c.state.prefillForward.seconds(at - r.scheduled)
 	}
 	if r.streamed || r.told/wholeInterval > (r.told-n)/wholeInterval {
 		b.report(r, at)
@@ -167,18 +178,19 @@ func (b *sglang) report(r *account, at time.Duration) {
 }
 
 func (b *sglang) retracted(r *account, generated int) {
-	b.state.retractedRequests++
-	b.state.retractedInput += r.prompt
-	b.state.retractedOutput += generated
-	b.taken++
+	c := b.schedulers[r.replica]
+	c.state.retractedRequests++
+	c.state.retractedInput += r.prompt
+	c.state.retractedOutput += generated
+	c.taken++
 }
 
 func (b *sglang) hungUp(*account) { b.set(nil).aborted++ }
 
 // finished counts a request that has ended. One that was aborted in the queue is not in these figures, one that the engine refuses
-// neither.
+// or loses neither.
 func (b *sglang) finished(r *account, at time.Duration, f engine.Finish) {
-	if f.Reason == engine.Refused || f.Reason == engine.Aborted && r.waiting {
+	if f.Reason == engine.Refused || f.Reason == engine.Failed || f.Reason == engine.Aborted && r.waiting {
 		return
 	}
 	b.report(r, at)
@@ -197,92 +209,102 @@ func (b *sglang) finished(r *account, at time.Duration, f engine.Finish) {
 	t.generated.observe(int64(f.CompletionTokens), 1)
 }
 
-func (b *sglang) stepped(s *engine.Step) {
-	b.watched = true
-	if s.Prefill {
-		b.prefilled(s)
-		return
-	}
-	b.state.decodes++
-	b.state.decoded += s.Running
-	b.generated += s.Running
-	b.steps++
-	if b.steps%b.interval != 0 {
-		return
-	}
-	b.lastRate = float64(b.generated) / (s.End - b.lastDecode).Seconds()
-	b.lastDecode, b.generated = s.End, 0
-	b.state.gauges.throughput = b.lastRate
-	b.state.gauges.context = s.Context
-	b.publish(s.End, s.Stats, s.Running)
+func (b *sglang) stepped(replica int, s *engine.Step) { b.schedulers[replica].stepped(s) }
+
+func (b *sglang) rested(replica int, at time.Duration, s engine.Stats) {
+	b.schedulers[replica].rested(at, s)
 }
 
-func (b *sglang) prefilled(s *engine.Step) {
+func (c *scheduler) stepped(s *engine.Step) {
+	c.watched = true
+	if s.Prefill {
+		c.prefilled(s)
+		return
+	}
+	c.state.decodes++
+	c.state.decoded += s.Running
+	c.generated += s.Running
+	c.steps++
+	if c.steps%c.interval != 0 {
+		return
+	}
+	c.lastRate = float64(c.generated) / (s.End - c.lastDecode).Seconds()
+	c.lastDecode, c.generated = s.End, 0
+	c.state.gauges.throughput = c.lastRate
+	c.state.gauges.context = s.Context
+	c.publish(s.End, s.Stats, s.Running)
+}
+
+func (c *scheduler) prefilled(s *engine.Step) {
 	input, hit := s.Input-s.InputAgain, s.Hit-s.HitAgain
-	b.state.prefills++
-	b.state.computed += s.Input
-	b.state.hit += s.Hit
-	b.state.effective += input
-	b.state.effectiveHit += hit
+	c.state.prefills++
+	c.state.computed += s.Input
+	c.state.hit += s.Hit
+	c.state.effective += input
+	c.state.effectiveHit += hit
 	if s.Chunked {
-		b.state.chunk.seconds(s.End - s.Start)
+		c.state.chunk.seconds(s.End - s.Start)
 	}
-	if s.End-b.lastDecode > staleDecode {
-		b.lastRate = 0
+	if s.End-c.lastDecode > staleDecode {
+		c.lastRate = 0
 	}
-	b.state.gauges.throughput = b.lastRate
-	b.state.gauges.hitRate = share(hit, input+hit)
-	b.state.gauges.ratio = s.Ratio
-	b.publish(s.End, s.Stats, s.Running)
+	c.state.gauges.throughput = c.lastRate
+	c.state.gauges.hitRate = share(hit, input+hit)
+	c.state.gauges.ratio = s.Ratio
+	c.publish(s.End, s.Stats, s.Running)
 }
 
 // publish refreshes the gauges of queue and pool.
-func (b *sglang) publish(at time.Duration, s engine.Stats, running int) {
-	b.lastLog = at
-	g := &b.state.gauges
+func (c *scheduler) publish(at time.Duration, s engine.Stats, running int) {
+	c.lastLog = at
+	g := &c.state.gauges
 	g.running, g.waiting = running, s.Waiting
 	g.used, g.available, g.evictable = s.KVUsedTokens, s.KVFreeTokens, s.KVCachedTokens
 	g.windowUsed, g.windowFree, g.windowEvictable = s.WindowUsedTokens, s.WindowFreeTokens, s.WindowCachedTokens
 	g.fullUsage = share(g.used, g.used+g.available+g.evictable)
 	g.windowUsage = share(g.windowUsed, g.windowUsed+g.windowFree+g.windowEvictable)
 	g.usage = max(g.fullUsage, g.windowUsage)
-	g.retracted, b.taken = b.taken, 0
+	g.retracted, c.taken = c.taken, 0
 }
 
-func (b *sglang) rested(at time.Duration, s engine.Stats) {
-	b.settle(at)
-	b.rest = s
-	if !b.resting && s.Waiting == 0 {
-		b.resting, b.restsSince = true, at
+func (c *scheduler) rested(at time.Duration, s engine.Stats) {
+	c.settle(at)
+	c.rest = s
+	if !c.resting && s.Waiting == 0 {
+		c.resting, c.restsSince = true, at
 	}
 }
 
 // settle does what an idle scheduler has done until the instant at: it refreshes its gauges at once where they still show running
 // requests, and every idleLog.
-func (b *sglang) settle(at time.Duration) {
-	if !b.resting {
+func (c *scheduler) settle(at time.Duration) {
+	if !c.resting {
 		return
 	}
-	due := max(b.restsSince, b.lastLog+idleLog)
-	if b.state.gauges.running != 0 {
-		due = b.restsSince
+	due := max(c.restsSince, c.lastLog+idleLog)
+	if c.state.gauges.running != 0 {
+		due = c.restsSince
 	}
 	if at < due {
 		return
 	}
-	b.state.gauges.throughput = 0
-	b.publish(at-(at-due)%idleLog, b.rest, 0)
+	c.state.gauges.throughput = 0
+	c.publish(at-(at-due)%idleLog, c.rest, 0)
 }
 
-func (b *sglang) snapshot(at time.Duration, s engine.Stats) figures {
-	b.settle(at)
-	if b.told && !b.watched {
-		b.publish(at, s, s.Running)
-	}
-	shot := &sglangShot{book: b, schedulerState: b.state, sets: make([]tokenizerState, len(b.sets))}
-	shot.stats = s
-	if b.resting {
-		shot.idle += at - b.restsSince
+func (b *sglang) snapshot(at time.Duration, replicas []engine.Stats) figures {
+	shot := &sglangShot{book: b, schedulers: make([]schedulerState, len(b.schedulers)), sets: make([]tokenizerState, len(b.sets))}
+	for i, c := range b.schedulers {
+		s := replicas[i]
+		c.settle(at)
+		if c.told && !c.watched {
+			c.publish(at, s, s.Running)
+		}
+		shot.schedulers[i] = c.state
+		shot.schedulers[i].stats = s
+		if c.resting {
+			shot.schedulers[i].idle += at - c.restsSince
+		}
 	}
 	for i, t := range b.sets {
 		shot.sets[i] = *t

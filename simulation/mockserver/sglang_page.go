@@ -38,14 +38,15 @@ var sglangAlways0 = []string{
 func (b *sglang) describe(cfg Config) {
 	tokenizer := prometheus.Labels{"model_name": cfg.ModelName, "engine_type": "unified"}
 	scheduler := prometheus.Labels{"model_name": cfg.ModelName, "engine_type": "unified", "tp_rank": "0", "pp_rank": "0", "moe_ep_rank": "0"}
-	cache := prometheus.Labels{"cache_type": "UnifiedRadixCache", "tp_rank": "0", "pp_rank": "0", "dp_rank": "0"}
+	cache := prometheus.Labels{"cache_type": "UnifiedRadixCache", "tp_rank": "0", "pp_rank": "0"}
 	process := prometheus.Labels{"pid": strconv.Itoa(os.Getpid())}
 	for name, value := range scheduler {
 		process[name] = value
 	}
 	custom := func(more ...string) []string { return append(slices.Clone(b.custom), more...) }
+	ranked := func(more ...string) []string { return b.ranked("dp_rank", more...) }
 	f := b.families
-	f.add(scheduler, nil,
+	f.add(scheduler, ranked(),
 		"sglang:num_running_reqs", "Requests that decode; of a prefill, those that it makes wait.",
 		"sglang:num_queue_reqs", "Requests in the queue.",
 		"sglang:token_usage", "Part of the KV pool that running requests hold; what could be evicted is not in it. The larger of both kinds of layers.",
@@ -75,19 +76,19 @@ func (b *sglang) describe(cfg Config) {
 		"sglang:scheduler_idle_seconds_total", "Time without anything to do.",
 	)
 	for _, name := range sglangAlways0 {
-		f.add(scheduler, nil, "sglang:"+name, "Always 0 here.")
+		f.add(scheduler, ranked(), "sglang:"+name, "Always 0 here.")
 	}
-	f.add(process, nil,
+	f.add(process, ranked(),
 		"sglang:num_retracted_reqs", "Requests retracted between the last two reports.",
 		"sglang:num_paused_reqs", "Always 0 here.",
 	)
-	f.add(scheduler, []string{"mode"},
+	f.add(scheduler, ranked("mode"),
 		"sglang:realtime_tokens_total", "Tokens as steps compute or find them: prefill_compute, prefill_cache, decode.",
 		"sglang:prefill_effective_tokens_total", "Prompt tokens, each once: input, and hits by tier.",
 		"sglang:cuda_graph_passes_total", "Steps by whether they replay a CUDA graph.",
 	)
-	f.add(scheduler, []string{"stage"}, "sglang:per_stage_req_latency_seconds", "Time of a request's stages.")
-	f.add(cache, nil, "sglang:evicted_tokens_total", "Tokens evicted from the prefix cache.")
+	f.add(scheduler, ranked("stage"), "sglang:per_stage_req_latency_seconds", "Time of a request's stages.")
+	f.add(cache, []string{"dp_rank"}, "sglang:evicted_tokens_total", "Tokens evicted from the prefix cache.")
 	f.add(tokenizer, custom("is_streaming"),
 		"sglang:prompt_tokens_total", "Prompt tokens of requests that have ended.",
 		"sglang:generation_tokens_total", "Generated tokens of requests that have ended.",
@@ -106,22 +107,35 @@ func (b *sglang) describe(cfg Config) {
 	)
 }
 
+// ranked is the labels of a scheduler, or their values: where there are several replicas its rank comes first, as with
+// --dp-size.
+func (b *sglang) ranked(rank string, more ...string) []string {
+	if len(b.schedulers) == 1 {
+		return more
+	}
+	return append([]string{rank}, more...)
+}
+
 // sglangShot is the figures of one instant. Of the book it reads only what never changes.
 type sglangShot struct {
-	book *sglang
-	schedulerState
-	sets []tokenizerState
+	book       *sglang
+	schedulers []schedulerState
+	sets       []tokenizerState
 }
 
 func (f *sglangShot) write(out chan<- prometheus.Metric) {
 	s := sheet{f.book.families, out}
-	f.writeScheduler(s)
+	for i := range f.schedulers {
+		f.schedulers[i].write(s, f.book, strconv.Itoa(i))
+	}
 	for i := range f.sets {
 		f.sets[i].write(s)
 	}
 }
 
-func (f *sglangShot) writeScheduler(s sheet) {
+// write shows one replica's scheduler.
+func (f *schedulerState) write(s sheet, b *sglang, rank string) {
+	labels := func(more ...string) []string { return b.ranked(rank, more...) }
 	g := &f.gauges
 	for name, value := range map[string]float64{
 		"num_running_reqs": float64(g.running), "num_queue_reqs": float64(g.waiting),
@@ -134,36 +148,36 @@ func (f *sglangShot) writeScheduler(s sheet) {
 		"max_total_num_tokens": float64(f.stats.KVPoolTokens), "num_pages": float64(f.stats.KVPoolTokens), "page_size": 1,
 		"kv_cache_memory_usage_gb": float64(f.stats.KVPoolBytes) / (1 << 30),
 	} {
-		s.gauge("sglang:"+name, value)
+		s.gauge("sglang:"+name, value, labels()...)
 	}
 	for _, name := range sglangAlways0 {
-		s.gauge("sglang:"+name, 0)
+		s.gauge("sglang:"+name, 0, labels()...)
 	}
-	if c := f.book.context; c > 0 {
-		s.gauge("sglang:context_len", float64(c))
+	if c := b.context; c > 0 {
+		s.gauge("sglang:context_len", float64(c), labels()...)
 	}
-	if w := f.book.weights; w > 0 {
-		s.gauge("sglang:weight_memory_usage_gb", float64(w)/(1<<30))
+	if w := b.weights; w > 0 {
+		s.gauge("sglang:weight_memory_usage_gb", float64(w)/(1<<30), labels()...)
 	}
-	s.counter("sglang:realtime_tokens_total", float64(f.computed), "prefill_compute")
-	s.counter("sglang:realtime_tokens_total", float64(f.hit), "prefill_cache")
-	s.counter("sglang:realtime_tokens_total", float64(f.decoded), "decode")
-	s.counter("sglang:prefill_effective_tokens_total", float64(f.effective), "input")
-	s.counter("sglang:prefill_effective_tokens_total", float64(f.effectiveHit), "device_hit")
-	s.counter("sglang:prefill_effective_tokens_total", 0, "host_hit")
-	s.counter("sglang:prefill_effective_tokens_total", 0, "storage_hit")
-	s.counter("sglang:cuda_graph_passes_total", float64(f.prefills), "prefill_none")
-	s.counter("sglang:cuda_graph_passes_total", float64(f.decodes), "decode_cuda_graph")
-	s.counter("sglang:evicted_tokens_total", float64(f.stats.EvictedTokens))
-	s.counter("sglang:scheduler_idle_seconds_total", f.idle.Seconds())
+	s.counter("sglang:realtime_tokens_total", float64(f.computed), labels("prefill_compute")...)
+	s.counter("sglang:realtime_tokens_total", float64(f.hit), labels("prefill_cache")...)
+	s.counter("sglang:realtime_tokens_total", float64(f.decoded), labels("decode")...)
+	s.counter("sglang:prefill_effective_tokens_total", float64(f.effective), labels("input")...)
+	s.counter("sglang:prefill_effective_tokens_total", float64(f.effectiveHit), labels("device_hit")...)
+	s.counter("sglang:prefill_effective_tokens_total", 0, labels("host_hit")...)
+	s.counter("sglang:prefill_effective_tokens_total", 0, labels("storage_hit")...)
+	s.counter("sglang:cuda_graph_passes_total", float64(f.prefills), labels("prefill_none")...)
+	s.counter("sglang:cuda_graph_passes_total", float64(f.decodes), labels("decode_cuda_graph")...)
+	s.counter("sglang:evicted_tokens_total", float64(f.stats.EvictedTokens), rank)
+	s.counter("sglang:scheduler_idle_seconds_total", f.idle.Seconds(), labels()...)
 	if f.retractedRequests > 0 {
-		s.counter("sglang:num_retracted_requests_total", float64(f.retractedRequests))
-		s.counter("sglang:num_retracted_input_tokens_total", float64(f.retractedInput))
-		s.counter("sglang:num_retracted_output_tokens_total", float64(f.retractedOutput))
+		s.counter("sglang:num_retracted_requests_total", float64(f.retractedRequests), labels()...)
+		s.counter("sglang:num_retracted_input_tokens_total", float64(f.retractedInput), labels()...)
+		s.counter("sglang:num_retracted_output_tokens_total", float64(f.retractedOutput), labels()...)
 	}
-	s.histogram("sglang:queue_time_seconds", &f.queue)
-	s.histogram("sglang:per_stage_req_latency_seconds", &f.prefillForward, "prefill_forward")
-	s.histogram("sglang:per_stage_req_latency_seconds", &f.chunk, "chunked_prefill")
+	s.histogram("sglang:queue_time_seconds", &f.queue, labels()...)
+	s.histogram("sglang:per_stage_req_latency_seconds", &f.prefillForward, labels("prefill_forward")...)
+	s.histogram("sglang:per_stage_req_latency_seconds", &f.chunk, labels("chunked_prefill")...)
 }
 
 // write shows what has been touched, as SGLang does.

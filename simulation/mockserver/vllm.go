@@ -9,6 +9,57 @@ import (
 	"kneefinder/simulation/engine"
 )
 
+// vllms is the figures of several engines, as with --data-parallel-size: each counts the requests that the router has sent there.
+type vllms []*vllm
+
+func newVLLMs(cfg Config, replicas []engine.Stats) (b vllms) {
+	for i, s := range replicas {
+		b = append(b, newVLLM(cfg, s, i))
+	}
+	return b
+}
+
+func (b vllms) routed(*account, time.Duration) {}
+
+func (b vllms) admitted(r *account, at time.Duration, cached int) {
+	b[r.replica].admitted(r, at, cached)
+}
+
+func (b vllms) tokens(r *account, at time.Duration, n int) { b[r.replica].tokens(r, at, n) }
+
+func (b vllms) retracted(*account, int) {}
+
+func (b vllms) hungUp(*account) {}
+
+func (b vllms) finished(r *account, at time.Duration, f engine.Finish) {
+	b[r.replica].finished(r, at, f)
+}
+
+func (b vllms) stepped(replica int, s *engine.Step) { b[replica].stepped(s) }
+
+func (b vllms) rested(replica int, _ time.Duration, s engine.Stats) { b[replica].publish(s) }
+
+func (b vllms) snapshot(_ time.Duration, replicas []engine.Stats) figures {
+	shots := make(vllmShots, len(b))
+	for i, e := range b {
+		shots[i] = e.snapshot(replicas[i])
+	}
+	return shots
+}
+
+// vllmShots is the figures of all engines at one instant.
+type vllmShots []vllmShot
+
+func (f vllmShots) write(out chan<- prometheus.Metric) {
+	for i := range f {
+		f[i].write(out)
+	}
+	s := sheet{f[0].book.families, out}
+	for _, reason := range vllmRejections {
+		s.counter("vllm:admission_rejections_total", 0, reason)
+	}
+}
+
 // vllm keeps the figures of vLLM 0.32: gauges as of the last step, and what its frontend counts of each step's outputs. A request
 // whose client has gone is forgotten at once: vLLM counts neither its later tokens nor its end.
 type vllm struct {
@@ -83,7 +134,7 @@ func cacheConfig(cfg Config, s engine.Stats) (names, values []string) {
 	return names, values
 }
 
-func newVLLM(cfg Config, s engine.Stats) *vllm {
+func newVLLM(cfg Config, s engine.Stats, index int) *vllm {
 	b := &vllm{families: families{}}
 	tokens := inTokens(upTo(max(cfg.ContextLimit, 1))...)
 	if cfg.ContextLimit == 0 {
@@ -98,12 +149,12 @@ func newVLLM(cfg Config, s engine.Stats) *vllm {
 	}
 	v.iteration.scale, v.n.scale, v.preempted.scale = vllmIteration, vllmN, vllmPreemptions
 	v.ttft.scale, v.itl.scale, v.tpot.scale = vllmTTFT, vllmITL, vllmITL
-	b.describe(cfg, s)
+	b.describe(cfg, s, strconv.Itoa(index))
 	return b
 }
 
-func (b *vllm) describe(cfg Config, s engine.Stats) {
-	base := prometheus.Labels{"model_name": cfg.ModelName, "engine": "0"}
+func (b *vllm) describe(cfg Config, s engine.Stats, index string) {
+	base := prometheus.Labels{"model_name": cfg.ModelName, "engine": index}
 	f := b.families
 	f.add(base, nil,
 		"vllm:num_requests_running", "Requests past the queue.",
@@ -145,11 +196,9 @@ func (b *vllm) describe(cfg Config, s engine.Stats) {
 	f.add(base, []string{"finished_reason"}, "vllm:request_success_total", "Requests that have ended.")
 	f.add(prometheus.Labels{"model_name": cfg.ModelName}, []string{"reason"}, "vllm:admission_rejections_total", "Always 0 here.")
 	names, values := cacheConfig(cfg, s)
-	f.add(prometheus.Labels{"engine": "0"}, names, "vllm:cache_config_info", "How the KV pool is set up.")
+	f.add(prometheus.Labels{"engine": index}, names, "vllm:cache_config_info", "How the KV pool is set up.")
 	b.cacheConfig = values
 }
-
-func (b *vllm) submitted(*account) {}
 
 func (b *vllm) admitted(r *account, at time.Duration, cached int) {
 	b.queries += r.prompt
@@ -191,10 +240,6 @@ func (b *vllm) flush() {
 	b.outputs.any, b.outputs.computed, b.outputs.generated = false, 0, 0
 }
 
-func (b *vllm) retracted(r *account, _ int) {}
-
-func (b *vllm) hungUp(*account) {}
-
 func (b *vllm) finished(r *account, at time.Duration, f engine.Finish) {
 	if r.left || f.Reason != engine.Length {
 		return
@@ -221,8 +266,6 @@ func (b *vllm) stepped(s *engine.Step) {
 	b.publish(s.Stats)
 }
 
-func (b *vllm) rested(_ time.Duration, s engine.Stats) { b.publish(s) }
-
 func (b *vllm) publish(s engine.Stats) {
 	b.state.running, b.state.waiting, b.state.usage = s.Running, s.Waiting, s.Usage()
 	b.state.queries += b.queries
@@ -230,12 +273,12 @@ func (b *vllm) publish(s engine.Stats) {
 	b.queries, b.hits = 0, 0
 }
 
-func (b *vllm) snapshot(_ time.Duration, s engine.Stats) figures {
+func (b *vllm) snapshot(s engine.Stats) vllmShot {
 	b.flush() // all tokens of an instant are told before anybody can ask
 	if b.told && !b.watched {
 		b.publish(s)
 	}
-	return &vllmShot{b, b.state}
+	return vllmShot{b, b.state}
 }
 
 // vllmShot is the figures of one instant. Of the book it reads only what never changes.
@@ -275,9 +318,6 @@ func (f *vllmShot) write(out chan<- prometheus.Metric) {
 			n = f.length
 		}
 		s.counter("vllm:request_success_total", float64(n), reason)
-	}
-	for _, reason := range vllmRejections {
-		s.counter("vllm:admission_rejections_total", 0, reason)
 	}
 	for name, h := range map[string]*histogram{
 		"request_prompt_tokens": &f.prompts, "request_generation_tokens": &f.generations, "iteration_tokens_total": &f.iteration,

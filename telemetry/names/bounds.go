@@ -3,6 +3,7 @@ package names
 import (
 	"slices"
 	"strconv"
+	"time"
 )
 
 // TTFTBounds are the upper ends, in seconds, of the buckets of TTFT, TTFTSent and E2E. Each limit stands among them, so that
@@ -35,6 +36,15 @@ func with(limits []float64, bounds ...float64) []float64 {
 	bounds = append(bounds, limits...)
 	slices.Sort(bounds)
 	return slices.Compact(bounds)
+}
+
+// Within is the longest time of at most limitMS: what is within an objective's limit, and where the bucket of the limit ends.
+func Within(limitMS float64) time.Duration {
+	n := int64(limitMS*1e6) + 1
+	for float64(n)/1e6 > limitMS {
+		n--
+	}
+	return time.Duration(n)
 }
 
 // Seconds is a limit given in milliseconds, without what a division would add: 4.1 ms is .0041 s.

@@ -255,14 +255,14 @@ func arrivalsSentence(a measurement.Arrivals) string {
 	}
 	of := count(a.Calls, "call")
 	switch {
-	case by == "":
-		return fmt.Sprintf("Arrivals: not certified, %s are too few to test.", of)
 	case a.Certified:
 		return fmt.Sprintf("Arrivals: certified Poisson. Of %s no test rejects it; %s is the least likely, with a probability of %s.", of, by, probability(least))
 	case a.Process == "closed":
 		return fmt.Sprintf("Arrivals: a closed loop, no Poisson process (%s).", of)
 	case a.Process != "" && a.Process != "poisson":
 		return fmt.Sprintf("Arrivals: %s, as asked, so not certified as Poisson (%s).", a.Process, of)
+	case by == "":
+		return fmt.Sprintf("Arrivals: not certified, %s are too few to test.", of)
 	}
 	return fmt.Sprintf("Arrivals: not certified as Poisson. Of %s %s would be so with a probability of %s.", of, by, probability(least))
 }

@@ -213,6 +213,9 @@ func plan(c measurement.Config) string {
 	if c.Turns == 0 {
 		return ""
 	}
+	if c.Lone() {
+		return "Single requests: " + c.Asked() + "."
+	}
 	if c.Transcripts != "" {
 		return fmt.Sprintf("Calls speak transcripts, pauses of %s-%s s.", digits(c.GapMinSeconds), digits(c.GapMaxSeconds))
 	}

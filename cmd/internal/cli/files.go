@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"kneefinder/analysis"
 	"kneefinder/measurement"
@@ -18,10 +20,16 @@ import (
 // Files are the files of one label.
 type Files struct{ Log, JSON, CSV, PNG, HLog string }
 
+// longestLabel is how many bytes of a file's name the label may take; file systems allow 255 for all of it, and a temporary name is longer.
+const longestLabel = 200
+
 // files names the files of the label, or says why it cannot.
 func (o Output) files() (Files, error) {
-	if o.Label == "" || strings.ContainsAny(o.Label, `/\`) || strings.HasPrefix(o.Label, ".") {
+	switch {
+	case o.Label == "" || strings.ContainsAny(o.Label, `/\`) || strings.HasPrefix(o.Label, ".") || strings.ContainsFunc(o.Label, unicode.IsControl) || !utf8.ValidString(o.Label):
 		return Files{}, Usage("--label: give the run a name that can be a file's, such as L40S; %q cannot", o.Label)
+	case len(o.Label) > longestLabel:
+		return Files{}, Usage("--label: give the run a name that can be a file's, of at most %d bytes; %.20q... has %d", longestLabel, o.Label, len(o.Label))
 	}
 	base := filepath.Join(o.Out, o.Label)
 	return Files{Log: base + ".turns.jsonl", JSON: base + ".json", CSV: base + ".csv", PNG: base + ".png", HLog: base + ".hlog"}, nil

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/signal"
+	"reflect"
 	"strings"
 	"syscall"
 
@@ -37,9 +39,28 @@ func Run(ctx context.Context, grammar any, name, description string, args []stri
 	if done || err != nil {
 		return err
 	}
+	out := &remembering{w: stdout}
 	cmd.BindTo(ctx, (*context.Context)(nil))
-	cmd.Bind(Streams{stdout, stderr})
-	return cmd.Run()
+	cmd.Bind(Streams{out, stderr})
+	if err := cmd.Run(); err != nil || out.err == nil {
+		return err
+	}
+	return fmt.Errorf("write the results to standard output: %w", out.err)
+}
+
+// remembering passes on what is written and remembers the first error, so that no result is lost in silence. It is for one goroutine at
+// a time.
+type remembering struct {
+	w   io.Writer
+	err error
+}
+
+func (r *remembering) Write(b []byte) (int, error) {
+	n, err := r.w.Write(b)
+	if r.err == nil {
+		r.err = err
+	}
+	return n, err
 }
 
 // parse returns what to run; done is true when help or the version was asked for and printed.
@@ -72,8 +93,47 @@ func parse(grammar any, name, description string, args []string, stdout, stderr 
 		}
 		return nil, false, Usage("%w", err)
 	}
+	if err := checkNumbers(cmd); err != nil {
+		return nil, false, Usage("%w", err)
+	}
 	warnUnknown(parser.Model, strings.ToUpper(name)+"_", stderr)
 	return cmd, false, nil
+}
+
+// checkNumbers refuses what reads as a number and is none: NaN and infinity, which no flag means, alone or in a list.
+func checkNumbers(cmd *kong.Context) error {
+	for _, flag := range cmd.Flags() {
+		if n, ok := noNumber(flag.Target); ok {
+			return fmt.Errorf("--%s: %v is no number that it can be", flag.Name, n)
+		}
+	}
+	return nil
+}
+
+// noNumber finds NaN or an infinity in a flag's value.
+func noNumber(v reflect.Value) (n float64, found bool) {
+	switch v.Kind() {
+	case reflect.Float64:
+		n = v.Float()
+		return n, math.IsNaN(n) || math.IsInf(n, 0)
+	case reflect.Pointer:
+		if !v.IsNil() {
+			return noNumber(v.Elem())
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			if n, found = noNumber(v.Index(i)); found {
+				return n, true
+			}
+		}
+	case reflect.Map:
+		for _, key := range v.MapKeys() {
+			if n, found = noNumber(v.MapIndex(key)); found {
+				return n, true
+			}
+		}
+	}
+	return 0, false
 }
 
 // warnUnknown tells of variables that look like flags and are none: a mistyped one would be passed over in silence.

@@ -22,14 +22,21 @@ type Estimate struct {
 
 // EstimateStep predicts a step at one rate.
 func EstimateStep(c measurement.Config, rate float64) Estimate {
-	lifetime := float64(c.Turns-1) * ((c.GapMinSeconds+c.GapMaxSeconds)/2 + .02*float64(c.OutputTokens))
+	lifetime := float64(c.MeasuredTurns()) * ((c.GapMinSeconds+c.GapMaxSeconds)/2 + .02*float64(c.OutputTokens))
 	perSecond := rate
 	if c.Arrivals == "closed" {
 		perSecond = rate / lifetime
 	}
-	window := max(c.StepSeconds, min(c.MaxStepSeconds, float64(c.MinTurns)/(perSecond*float64(c.Turns-1))))
+	window := max(c.StepSeconds, min(c.MaxStepSeconds, float64(c.MinTurns)/(perSecond*float64(c.MeasuredTurns()))))
 	e := Estimate{Rate: rate, Calls: perSecond * (c.WarmupSeconds + window)}
 	e.Duration = time.Duration((c.WarmupSeconds + window + min(lifetime, c.DrainSeconds)) * float64(time.Second))
+	if c.Lone() {
+		if c.TraceOnce {
+			e.Calls = float64(c.TraceRequests)
+		}
+		e.PromptTokens, e.OutputTokens = e.Calls*float64(c.PromptTokens), e.Calls*float64(c.OutputTokens)
+		return e
+	}
 	for turn := range c.Turns {
 		e.PromptTokens += e.Calls * float64(c.SystemPromptTokens+c.UserTokens+turn*(c.UserTokens+c.OutputTokens))
 	}
@@ -42,12 +49,16 @@ func WritePlan(w io.Writer, c measurement.Config, extend bool, gpuPrice float64)
 	if c.FindKnee {
 		return writeSearch(w, c, gpuPrice)
 	}
-	unit := "λ calls/s"
+	calls := "calls"
+	if c.Lone() {
+		calls = measurement.Requests
+	}
+	unit := "λ " + calls + "/s"
 	if c.Arrivals == "closed" {
-		unit = "calls at once"
+		unit = calls + " at once"
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, unit+"\tminutes\tcalls\tprompt tokens\toutput tokens\t")
+	fmt.Fprintln(t, unit+"\tminutes\t"+calls+"\tprompt tokens\toutput tokens\t")
 	var sum Estimate
 	for _, rate := range c.Rates {
 		e := EstimateStep(c, rate)
@@ -61,10 +72,9 @@ func WritePlan(w io.Writer, c measurement.Config, extend bool, gpuPrice float64)
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "\nEach step: %.0f s warm-up, a window of %.0f s or until %d measured turns (at most %.0f s), then the calls in progress end (at most %.0f s).\n",
-		c.WarmupSeconds, c.StepSeconds, c.MinTurns, c.MaxStepSeconds, c.DrainSeconds)
+	fmt.Fprintf(w, "\nEach step: %s of warm-up, %s, then the calls in progress end (at most %s).\n", span(c.WarmupSeconds), windowText(c, 0), span(c.DrainSeconds))
 	writeCall(w, c)
-	if extend && c.Arrivals != "closed" {
+	if extend {
 		fmt.Fprintf(w, "Should the knee not lie between these rates, up to %d more are tried below or above them (--no-extend forbids).\n", analysis.MaxExtensions)
 	}
 	if gpuPrice > 0 {
@@ -74,8 +84,25 @@ func WritePlan(w io.Writer, c measurement.Config, extend bool, gpuPrice float64)
 }
 
 func writeCall(w io.Writer, c measurement.Config) {
-	fmt.Fprintf(w, "A call: %d turns, a system prompt of %d tokens of its own, %d tokens out, pauses of %g-%g s. It passes while %s.\n",
-		c.Turns, c.SystemPromptTokens, c.OutputTokens, c.GapMinSeconds, c.GapMaxSeconds, SLOText(c.SLO))
+	if c.Lone() {
+		fmt.Fprintf(w, "Single requests, each measured: %s. It passes while %s.\n", c.Asked(), SLOText(c.SLO))
+		writeArrivals(w, c)
+		return
+	}
+	fmt.Fprintf(w, "A call: %d turns, a system prompt of %d tokens of its own, %s tokens out, pauses of %g-%g s. It passes while %s.\n",
+		c.Turns, c.SystemPromptTokens, outText(c), c.GapMinSeconds, c.GapMaxSeconds, SLOText(c.SLO))
+}
+
+// writeArrivals says how requests come, if not as a Poisson process.
+func writeArrivals(w io.Writer, c measurement.Config) {
+	switch {
+	case c.TraceOnce:
+		fmt.Fprintf(w, "They come at the trace's own instants, %g requests/s.\n", c.Rates[0])
+	case c.Arrivals == arrivalsOfTrace:
+		fmt.Fprintln(w, "They come at the trace's instants, stretched to each rate, from its first request on in each step.")
+	case c.Arrivals != "" && c.Arrivals != "closed":
+		fmt.Fprintf(w, "They arrive as %s.\n", c.Arrivals)
+	}
 }
 
 // searchDoublings is up to how many doublings from the start a plan looks for the knee.
@@ -126,8 +153,9 @@ func writeSearch(w io.Writer, c measurement.Config, gpuPrice float64) error {
 	}
 	fmt.Fprintf(w, "\nThe search doubles the rate from %g calls/s until a step fails, bisects to a tenth, tries the bracket again and confirms the knee twice: %.0f to %.0f minutes, more when steps contradict one another.\n",
 		c.Rates[0], least.Minutes(), most.Minutes())
-	fmt.Fprintf(w, "Each step: %.0f s warm-up, a window of %.0f s (%.0f s to confirm) or until %d measured turns (at most %.0f s), then the calls in progress end. One that is certain to fail ends at once.\n",
-		c.WarmupSeconds, c.StepSeconds, c.ConfirmSeconds, c.MinTurns, c.MaxStepSeconds)
+	rough := probeWindow(c, analysis.Probe{Rough: true})
+	fmt.Fprintf(w, "Each step: %s of warm-up, %s (at least %s while the rate is doubled, %s to confirm), then the calls in progress end (at most %s). One that is certain to fail ends at once.\n",
+		span(c.WarmupSeconds), windowText(c, 0), span(rough), span(c.ConfirmSeconds), span(c.DrainSeconds))
 	writeCall(w, c)
 	if gpuPrice > 0 {
 		fmt.Fprintf(w, "At $%.2f an hour: $%.2f to $%.2f.\n", gpuPrice, gpuPrice*least.Hours(), gpuPrice*most.Hours())
@@ -149,4 +177,12 @@ func SLOText(slo []measurement.Objective) string {
 		s += fmt.Sprintf("P%g %s <= %g ms", o.Quantile*100, name, o.LimitMS)
 	}
 	return s + " and errors < 2 %"
+}
+
+// outText is how many tokens a turn answers.
+func outText(c measurement.Config) string {
+	if c.OutputLengths == "" {
+		return fmt.Sprint(c.OutputTokens)
+	}
+	return fmt.Sprintf("%d (%s)", c.OutputTokens, c.OutputLengths)
 }

@@ -3,7 +3,9 @@ package cli
 import (
 	"fmt"
 	"io"
+	"math"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -20,7 +22,7 @@ import (
 type Progress struct {
 	w       io.Writer
 	live    bool
-	Brief   bool // only the results of steps: for virtual time
+	Brief   bool // for virtual time: nothing is said of how long a step takes, and of a sweep only the results
 	clk     clock.Clock
 	skipped int // rates that were done before
 
@@ -94,11 +96,11 @@ func (p *Progress) extended(rate float64) {
 	defer p.mu.Unlock()
 	p.left = append(p.left, rate)
 	p.clear()
-	fmt.Fprintf(p.w, "the knee is not between the rates so far: going on at %g calls/s\n", rate)
+	fmt.Fprintf(p.w, "the knee is not between the rates so far: going on at %s\n", p.load(rate))
 }
 
-// searching tells what a search tries next, with a window of at least so many seconds.
-func (p *Progress) searching(next analysis.Probe, window float64) {
+// searching tells what a search tries next, with a window of at least so many seconds, and why, behind the rates tried so far.
+func (p *Progress) searching(next analysis.Probe, window float64, tried []float64) {
 	if p == nil {
 		return
 	}
@@ -106,9 +108,74 @@ func (p *Progress) searching(next analysis.Probe, window float64) {
 	defer p.mu.Unlock()
 	p.left, p.config.StepSeconds = []float64{next.Rate}, window
 	p.config.MaxStepSeconds = max(p.config.MaxStepSeconds, window)
-	if next.Confirm {
-		p.clear()
-		fmt.Fprintf(p.w, "the knee is near: trying %g calls/s for %s\n", next.Rate, round(time.Duration(window*float64(time.Second))))
+	p.clear()
+	about := ""
+	if !p.Brief {
+		about = fmt.Sprintf(", about %s with warm-up and drain", round(EstimateStep(p.config, next.Rate).Duration))
+	}
+	fmt.Fprintf(p.w, "%s, %s: %s%s\n", p.load(next.Rate), whyTried(next.Rate, tried), windowText(p.config, next.Rate), about)
+}
+
+// whyTried is how a search comes to a rate, behind those tried before.
+func whyTried(rate float64, tried []float64) string {
+	low, high := 0., math.Inf(1) // the nearest tried
+	for _, r := range tried {
+		switch {
+		case r == rate:
+			return "tried again to be sure"
+		case r < rate:
+			low = max(low, r)
+		default:
+			high = min(high, r)
+		}
+	}
+	switch {
+	case len(tried) == 0:
+		return "where the search starts"
+	case math.IsInf(high, 1):
+		return "doubled until a step fails"
+	case low == 0:
+		return "halved until a step passes"
+	}
+	return fmt.Sprintf("between %g and %g", low, high)
+}
+
+// windowText says when the window of a step at a rate ends if nothing ends it early. How long it can be at most is said where a
+// server that keeps up comes near it, or where no rate is given (0).
+func windowText(c measurement.Config, rate float64) string {
+	if c.MinTurns == 0 || c.MaxStepSeconds <= c.StepSeconds {
+		return "a window of " + span(c.StepSeconds)
+	}
+	text := fmt.Sprintf("a window until %d turns, at least %s", c.MinTurns, span(c.StepSeconds))
+	if need := float64(c.MinTurns) / (rate * float64(c.MeasuredTurns())); need > c.MaxStepSeconds/2 {
+		text += " and at most " + span(c.MaxStepSeconds)
+	}
+	return text
+}
+
+// span writes seconds in the shorter of two ways, both of which a flag reads: 90s rather than 1m30s, 5m rather than 300s.
+func span(seconds float64) string {
+	plain := strconv.FormatFloat(seconds, 'f', -1, 64) + "s"
+	text := (time.Duration(seconds * float64(time.Second))).String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	if len(text) <= len(plain) {
+		return text
+	}
+	return plain
+}
+
+// note says what is odd about the workload.
+func (p *Progress) note(texts []string) {
+	if p == nil {
+		return
+	}
+	for _, text := range texts {
+		fmt.Fprintln(p.w, "note: "+text)
 	}
 }
 
@@ -120,13 +187,8 @@ func (p *Progress) StepBegin(s measurement.Step) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.step, p.turns, p.errors = s, 0, 0
-	if !p.live && !p.Brief {
-		about := round(EstimateStep(p.config, s.Rate).Duration)
-		if p.config.FindKnee {
-			fmt.Fprintf(p.w, "%s: about %s\n", p.load(s.Rate), about)
-		} else {
-			fmt.Fprintf(p.w, "%s: about %s; %s in all to come\n", p.load(s.Rate), about, round(p.toCome()))
-		}
+	if !p.live && !p.Brief && !p.config.FindKnee { // a search has said it
+		fmt.Fprintf(p.w, "%s: about %s; %s in all to come\n", p.load(s.Rate), round(EstimateStep(p.config, s.Rate).Duration), round(p.toCome()))
 	}
 }
 
@@ -191,10 +253,14 @@ func text(v *float64, format string) string {
 
 // load writes what a step asks.
 func (p *Progress) load(rate float64) string {
-	if p.config.Arrivals == "closed" {
-		return fmt.Sprintf("%g calls at once", rate)
+	calls := "calls"
+	if p.config.Lone() {
+		calls = measurement.Requests
 	}
-	return fmt.Sprintf("λ %g calls/s", rate)
+	if p.config.Arrivals == "closed" {
+		return fmt.Sprintf("%g %s at once", rate, calls)
+	}
+	return fmt.Sprintf("λ %.5g %s/s", rate, calls)
 }
 
 // draw renews the live line.
@@ -208,10 +274,16 @@ func (p *Progress) draw() {
 	elapsed := p.clk.Now() - p.step.Start
 	phase := "warming up"
 	if elapsed > p.step.WindowStart-p.step.Start {
-		phase = fmt.Sprintf("%d of at least %d turns", p.turns, p.config.MinTurns)
+		phase = fmt.Sprintf("%d turns", p.turns)
+		if p.config.MinTurns > 0 {
+			phase = fmt.Sprintf("%d of at least %d turns", p.turns, p.config.MinTurns)
+		}
 	}
 	line := fmt.Sprintf("%s %s: %s, %d calls, %d errors; about %s left", meter(elapsed, e.Duration), p.load(p.step.Rate), phase, p.calls, p.errors,
 		round(max(0, p.toCome()-min(elapsed, e.Duration))))
+	if p.config.FindKnee {
+		line += " of this step"
+	}
 	if width, _, err := term.GetSize(int(p.w.(*os.File).Fd())); err == nil && width > 10 && len([]rune(line)) >= width {
 		line = string([]rune(line)[:width-1])
 	}

@@ -24,3 +24,51 @@ func TestShardIsNotOffRate(t *testing.T) {
 		}
 	}
 }
+
+// A window is told by all that ends it, whatever the clock.
+func TestWindowText(t *testing.T) {
+	for _, c := range []struct {
+		why        string
+		turns      int
+		step, most float64
+		rate       float64
+		want       string
+	}{
+		{"no turns are waited for", 0, 90, 1200, 1, "a window of 90s"},
+		{"none can be: the longest window is the shortest", 60, 300, 300, 1, "a window of 5m"},
+		{"turns that come soon", 60, 90, 1200, 1, "a window until 60 turns, at least 90s"},
+		{"turns that may not come in time", 60, 90, 1200, .01, "a window until 60 turns, at least 90s and at most 20m"},
+		{"any rate", 60, 90, 1200, 0, "a window until 60 turns, at least 90s and at most 20m"},
+		{"virtual time", 600, 300, 1e6, .0283, "a window until 600 turns, at least 5m"},
+	} {
+		if got := windowText(measurement.Config{MinTurns: c.turns, StepSeconds: c.step, MaxStepSeconds: c.most, Turns: 4}, c.rate); got != c.want {
+			t.Errorf("%s: got %q, want %q", c.why, got, c.want)
+		}
+	}
+	for s, want := range map[float64]string{0: "0s", .4: "0.4s", 27: "27s", 90: "90s", 300: "5m", 3600: "1h", 5400: "1h30m", 3601: "3601s", 1e6: "1000000s"} {
+		if got := span(s); got != want {
+			t.Errorf("%v s: got %q, want %q", s, got, want)
+		}
+		if d, err := ParseDuration(span(s), time.Second); err != nil || d.Seconds() != s {
+			t.Errorf("%q reads as %v, %v", span(s), d, err)
+		}
+	}
+}
+
+func TestWhyTried(t *testing.T) {
+	for _, c := range []struct {
+		rate  float64
+		tried []float64
+		want  string
+	}{
+		{2, nil, "where the search starts"},
+		{4, []float64{2}, "doubled until a step fails"},
+		{1, []float64{2}, "halved until a step passes"},
+		{2.83, []float64{2, 4, 8}, "between 2 and 4"},
+		{4, []float64{2, 4, 8}, "tried again to be sure"},
+	} {
+		if got := whyTried(c.rate, c.tried); got != c.want {
+			t.Errorf("%g behind %v: got %q, want %q", c.rate, c.tried, got, c.want)
+		}
+	}
+}

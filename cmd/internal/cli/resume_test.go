@@ -30,9 +30,11 @@ func demoSweep(t *testing.T) (w Workload, c measurement.Config, gen generator.Co
 	if gen, err = w.Generator(c, 7); err != nil {
 		t.Fatal(err)
 	}
-	m, _ := engine.ModelByName("demo")
-	g, _ := engine.GPUByName("demo")
-	if eng, err = engine.New(engine.Config{Model: m, GPU: g}); err != nil {
+	demo, err := engine.Preset("demo", "demo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if eng, err = engine.New(demo); err != nil {
 		t.Fatal(err)
 	}
 	return w, c, gen, eng
@@ -43,15 +45,15 @@ func simulated(t *testing.T, out Output) measurement.Results {
 	t.Helper()
 	w, c, gen, eng := demoSweep(t)
 	gen.Script = generator.Fit(gen.Script, generator.Lengths{System: c.SystemPromptTokens, User: c.UserTokens},
-		measurement.Calibration{Overhead: float64(simulation.Overhead()), TokensPerWord: 1})
-	return goOn(t, w, c, gen, eng, out)
+		measurement.Calibration{Overhead: float64(simulation.Overhead(&gen.Script)), TokensPerWord: 1})
+	return goOn(t, w, c, gen, eng, out, nil)
 }
 
-// goOn runs a sweep in virtual time into out, or goes on with the one that is there.
-func goOn(t *testing.T, w Workload, c measurement.Config, gen generator.Config, eng *engine.Engine, out Output) measurement.Results {
+// goOn runs a sweep in virtual time into out, or goes on with the one that is there; progress may be nil.
+func goOn(t *testing.T, w Workload, c measurement.Config, gen generator.Config, eng *engine.Engine, out Output, progress *Progress) measurement.Results {
 	t.Helper()
 	var err error
-	s := Sweep{Flags: &w, Header: measurement.Header{Label: "x", Tool: "test", Config: c, Seed: 4, Nonce: "7"}}
+	s := Sweep{Flags: &w, Progress: progress, Header: measurement.Header{Label: "x", Tool: "test", Config: c, Seed: 4, Nonce: "7"}}
 	var log *os.File
 	if _, err := os.Stat(filepath.Join(out.Out, out.Label+".turns.jsonl")); err == nil {
 		if s.Files, log, s.Past, err = out.Reopen(); err != nil {

@@ -2,9 +2,12 @@ package cli
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -17,8 +20,8 @@ import (
 	"kneefinder/simulation"
 )
 
-// found runs a search on the demo's engine in virtual time into out, or goes on with the one that is there.
-func found(t *testing.T, out Output) measurement.Results {
+// found runs a search on the demo's engine in virtual time into out, or goes on with the one that is there; progress may be nil.
+func found(t *testing.T, out Output, progress *Progress) measurement.Results {
 	t.Helper()
 	w, _, gen, eng := demoSweep(t)
 	w.FindKnee, w.Rates = true, Rates{2}
@@ -29,15 +32,15 @@ func found(t *testing.T, out Output) measurement.Results {
 		t.Fatal(err)
 	}
 	gen.Script = generator.Fit(gen.Script, generator.Lengths{System: c.SystemPromptTokens, User: c.UserTokens},
-		measurement.Calibration{Overhead: float64(simulation.Overhead()), TokensPerWord: 1})
-	return goOn(t, w, c, gen, eng, out)
+		measurement.Calibration{Overhead: float64(simulation.Overhead(&gen.Script)), TokensPerWord: 1})
+	return goOn(t, w, c, gen, eng, out, progress)
 }
 
 // A search finds a knee, its steps differ in length, those that must fail end early, and the log alone says so; cut behind any step
 // it goes on where it was.
 func TestSearchAndResume(t *testing.T) {
 	dir := t.TempDir()
-	whole := found(t, Output{Label: "x", Out: dir})
+	whole := found(t, Output{Label: "x", Out: dir}, nil)
 	if whole.Knees.SLO.Status != measurement.Found {
 		t.Fatalf("%+v", whole.Knees.SLO)
 	}
@@ -80,7 +83,7 @@ func TestSearchAndResume(t *testing.T) {
 			t.Fatal(err)
 		}
 		var again []float64
-		for _, s := range found(t, Output{Label: "x", Out: cut}).Steps {
+		for _, s := range found(t, Output{Label: "x", Out: cut}, nil).Steps {
 			again = append(again, s.Rate)
 		}
 		if d := cmp.Diff(rates, again); d != "" {
@@ -89,6 +92,49 @@ func TestSearchAndResume(t *testing.T) {
 	}
 	if ends != len(rates) {
 		t.Errorf("%d steps in the log, %d in the results", ends, len(rates))
+	}
+}
+
+// What a search says before each step is true of the step that follows: its rate, why it is tried, and what its window waits for.
+func TestSearchTells(t *testing.T) {
+	for _, brief := range []bool{true, false} {
+		var told bytes.Buffer
+		progress := NewProgress(&told)
+		progress.Brief = brief
+		r := found(t, Output{Label: "x", Out: t.TempDir()}, progress)
+		lines := strings.Split(strings.TrimSpace(told.String()), "\n")
+		if len(lines) != 2*len(r.Steps) {
+			t.Fatalf("%d lines for %d steps:\n%s", len(lines), len(r.Steps), told.String())
+		}
+		told.Reset()
+		said := regexp.MustCompile(`^λ (\S+) calls/s, (.*): a window (?:until (\d+) turns, at least|of) ([\d.]+)s(?: and at most ([\d.]+)s)?(, about \S+ with warm-up and drain)?$`)
+		reasons := map[string]int{}
+		for i, s := range r.Steps {
+			m := said.FindStringSubmatch(lines[2*i])
+			if m == nil || (m[6] == "") != brief || !strings.HasPrefix(lines[2*i+1], "λ "+m[1]+" calls/s: P95 TTFT ") {
+				t.Fatalf("%q, then %q", lines[2*i], lines[2*i+1])
+			}
+			number := func(group int) float64 { v, _ := strconv.ParseFloat(m[group], 64); return v }
+			if number(1) != s.Rate {
+				t.Errorf("%q before the step at %g", lines[2*i], s.Rate)
+			}
+			most := m[5] != "" && s.WindowS >= number(5)-1e-6
+			if !slices.Contains(s.Flags, measurement.FlagEarlyFail) && !most && (s.MeasuredTurns < int(number(3)) || s.WindowS < number(4)-1e-6) {
+				t.Errorf("%q before a step of %d turns in %g s", lines[2*i], s.MeasuredTurns, s.WindowS)
+			}
+			kind, ok := strings.CutPrefix(m[2], "between ")
+			if ok {
+				var low, high float64
+				if n, _ := fmt.Sscanf(kind, "%g and %g", &low, &high); n != 2 || low >= s.Rate || high <= s.Rate {
+					t.Errorf("%q: not so", lines[2*i])
+				}
+				kind = "between"
+			}
+			reasons[kind]++
+		}
+		if reasons["where the search starts"] != 1 || reasons["doubled until a step fails"] == 0 || reasons["between"] == 0 || reasons["tried again to be sure"] < 2 || len(reasons) != 4 {
+			t.Errorf("the reasons told: %v", reasons)
+		}
 	}
 }
 
@@ -106,7 +152,7 @@ func TestSearchPlan(t *testing.T) {
 	if err := WritePlan(&b, c, true, 2); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"0.08 and 0.16", "doubles the rate from 0.02", "minutes, more when", "At $2.00 an hour: $"} {
+	for _, want := range []string{"0.08 and 0.16", "doubles the rate from 0.02", "27s of warm-up, a window until 60 turns, at least 90s and at most 20m (at least 1m while the rate is doubled, 5m to confirm)", "minutes, more when", "At $2.00 an hour: $"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("the plan does not say %q:\n%s", want, b.String())
 		}
@@ -120,10 +166,11 @@ func TestSearchRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for why, w := range map[string]Workload{
-		"closed loop":    {FindKnee: true, Concurrency: Rates{1, 2}},
+		"closed loop":    {FindKnee: true, Concurrency: Concurrency{1, 2}},
 		"stop":           {FindKnee: true, Rates: Rates{1}, StopAfterFail: true},
 		"no start":       {FindKnee: true},
 		"only ITL":       {FindKnee: true, Rates: Rates{1}, SLO: &itl},
+		"brief confirm":  {FindKnee: true, Rates: Rates{1}, Confirm: &some},
 		"confirm of any": {Rates: Rates{1}, Confirm: &some},
 	} {
 		if _, err := w.Config(); err == nil || !(strings.Contains(err.Error(), "--find-knee") || strings.Contains(err.Error(), "--confirm")) {

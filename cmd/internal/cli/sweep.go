@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
@@ -57,6 +58,7 @@ func (s *Sweep) Run(ctx context.Context) (measurement.Results, error) {
 		keep.steps = append(keep.steps, analysis.AnalyzeStep(s.Header.Config, step, s.Past.Turns, s.Past.Samples))
 	}
 	s.Progress.skip(len(done))
+	s.Progress.note(s.Flags.notes())
 	s.Progress.begin(s.Clock, s.Header.Config)
 	ctx, cancel := s.Clock.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -111,7 +113,7 @@ func (s *Sweep) plan(keep *collector) generator.Plan {
 		if len(done) < len(rates) {
 			return generator.StepPlan{Rate: rates[len(done)]}, true
 		}
-		if !s.Flags.Extend || s.Generator.Closed || s.Header.Shard != "" { // shards must do the same without asking one another
+		if !s.Flags.Extends(s.Header.Config) || s.Generator.Closed || s.Header.Shard != "" { // shards must do the same without asking one another
 			return none, false
 		}
 		next, ok := analysis.NextRate(rates, steps, analysis.MaxExtensions)
@@ -125,7 +127,7 @@ func (s *Sweep) plan(keep *collector) generator.Plan {
 // search runs the steps that analysis wants until the knee is found.
 func (s *Sweep) search(keep *collector) generator.Plan {
 	c := s.Header.Config
-	return func([]measurement.Step) (generator.StepPlan, bool) {
+	return func(done []measurement.Step) (generator.StepPlan, bool) {
 		p, ok := analysis.Search(c.Rates[0], c.ConfirmSeconds, keep.results())
 		if !ok {
 			return generator.StepPlan{}, false
@@ -133,7 +135,11 @@ func (s *Sweep) search(keep *collector) generator.Plan {
 		next := generator.StepPlan{Rate: p.Rate, Doomed: analysis.FailsEarly(c.SLO)}
 		window := probeWindow(c, p)
 		next.StepDuration = time.Duration(window * float64(time.Second))
-		s.Progress.searching(p, window)
+		var tried []float64
+		for _, step := range done {
+			tried = append(tried, step.Rate)
+		}
+		s.Progress.searching(p, window, tried)
 		return next, true
 	}
 }
@@ -177,6 +183,9 @@ func (c *collector) StepBegin(s measurement.Step) {
 
 func (c *collector) Turn(t measurement.Turn) {
 	c.log.Turn(t)
+	if len(t.Gaps) > 0 { // the step's histograms have them: thousands of turns would hold megabytes
+		t.GapMax, t.Gaps = slices.Max(t.Gaps), nil
+	}
 	c.mu.Lock()
 	c.turns = append(c.turns, t)
 	now := c.clk.Now()
@@ -208,6 +217,7 @@ func (c *collector) StepEnd(s measurement.Step) {
 	c.mu.Lock()
 	r := analysis.OfShard(c.header.Shard, analysis.AnalyzeStep(c.header.Config, s, c.turns, c.samples))
 	c.steps = append(c.steps, r)
+	c.turns, c.samples = nil, nil
 	c.mu.Unlock()
 	c.progress.result(r)
 	if c.watch != nil {

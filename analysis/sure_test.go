@@ -1,0 +1,82 @@
+package analysis
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"kneefinder/measurement"
+)
+
+func TestSureAt(t *testing.T) {
+	r := measurement.Results{Label: "x", Config: measurement.Config{Turns: 4, SLO: slo300}, Steps: sharesOf(2.5, 6, 200, 1, 1.5, 2, 3, 4)}
+	for i := range r.Steps {
+		s := &r.Steps[i]
+		x, n := float64(*s.LateTurns)**s.NEff/float64(s.MeasuredTurns), *s.NEff
+		p := holdProbability(x, n, .05)
+		s.PassProbability, s.Decided = &p, tested(x, n, .05)
+	}
+	alone, ok := SureAt(r, 2)
+	if !ok || alone.Steps != 1 || alone.Probability != *r.Steps[2].PassProbability {
+		t.Fatalf("one step: %+v, %v", alone, ok)
+	}
+	twice := r
+	twice.Steps = append(slices.Clone(r.Steps), r.Steps[2])
+	both, _ := SureAt(twice, 2)
+	x, n := 2*float64(*r.Steps[2].LateTurns)**r.Steps[2].NEff/float64(r.Steps[2].MeasuredTurns), 2**r.Steps[2].NEff
+	if both.Steps != 2 || math.Abs(both.Probability-holdProbability(x, n, .05)) > 1e-12 || !(both.Probability > alone.Probability) {
+		t.Errorf("twice the same turns: %+v; want those of both together, surer than %v", both, alone.Probability)
+	}
+	if said := HowSure(twice); !strings.Contains(said, "(its 2 steps together") || !strings.Contains(said, "by the turns measured at each load alone") || !strings.Contains(said, "By the logistic curve through the late turns of all loads") {
+		t.Errorf("%q does not tell the two ways apart", said)
+	}
+	early := r
+	early.Steps = slices.Clone(r.Steps)
+	early.Steps[3].Flags, early.Steps[3].Verdict, early.Steps[3].Decided = []string{measurement.FlagEarlyFail}, measurement.Fail, measurement.Undecided
+	seven := 7
+	early.Steps[3].MoreCalls = &seven
+	if said := HowSure(early); !strings.Contains(said, "at 3 calls/s (ended early, as a fail)") || strings.Contains(said, "7 calls more") {
+		t.Errorf("a step that was ended as certain to fail: %q", said)
+	}
+	if _, ok := SureAt(r, 7); ok {
+		t.Error("a load that was not measured is sure")
+	}
+}
+
+func TestHoldsAt(t *testing.T) {
+	r := measurement.Results{Label: "x", Config: measurement.Config{Turns: 4, SLO: slo300}, Steps: sharesOf(2.5, 6, 200, 1, 1.5, 2, 3, 4)}
+	half := .5
+	r.Steps[2].PassProbability, r.Steps[2].Decided = &half, measurement.Undecided
+	bare := r
+	bare.Steps = slices.Clone(r.Steps)
+	for i := range bare.Steps {
+		bare.Steps[i].LateTurns, bare.Steps[i].NEff = nil, nil
+	}
+	two := r
+	two.Config.SLO = append(slices.Clone(slo300), measurement.Objective{Metric: "ttft", Quantile: .5, LimitMS: 9000})
+	for _, c := range []struct {
+		why  string
+		r    measurement.Results
+		load float64
+		want string
+		ok   bool
+	}{
+		{"between loads", r, 2.2, "By the logistic curve through the late turns of all loads, the TTFT objective holds in the long run with a probability of 9", true},
+		{"between loads nothing was measured", r, 2.2, "where nothing was measured", true},
+		{"at a load", r, 2, "; by the turns measured there alone, ", true},
+		{"far below", r, .00001, "over 99 % at 0.00001 calls/s", true},
+		{"no turns, only figures", bare, 1, "the file holds no turns, only figures of them", false},
+		{"no turns, but what its step says", bare, 2, "What the other loads say of it cannot be told: the file holds no turns", true},
+		{"two objectives", two, 1, "not one TTFT objective but none or several", false},
+		{"no load", r, -1, "give a load above 0", false},
+	} {
+		said, err := HoldsAt(c.r, c.load)
+		if err != nil {
+			said = err.Error()
+		}
+		if (err == nil) != c.ok || !strings.Contains(said, c.want) {
+			t.Errorf("%s: %q, want %q", c.why, said, c.want)
+		}
+	}
+}

@@ -1,0 +1,5 @@
+//go:build race
+
+package anchor
+
+const raceEnabled = true
