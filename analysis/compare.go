@@ -76,7 +76,7 @@ func (c Costs) check(rs []measurement.Results) error {
 		for _, label := range slices.Sorted(maps.Keys(m.of)) {
 			switch v := m.of[label]; {
 			case !slices.Contains(labels, label):
-				return fmt.Errorf("the %s of %q: no run has this label; there are %s", m.name, label, strings.Join(labels, ", "))
+				return fmt.Errorf("the %s of %q: no run has this label; the labels are %s", m.name, label, strings.Join(labels, ", "))
 			case !(v > 0) || math.IsInf(v, 0):
 				return fmt.Errorf("the %s of %q is %v, must be above 0", m.name, label, v)
 			case m.whole && v != math.Trunc(v):
@@ -519,7 +519,15 @@ func differences(a, b measurement.Results, of []setting) string {
 			continue
 		}
 		if va, vb := f.of(a.Config), f.of(b.Config); va != vb {
-			out = append(out, fmt.Sprintf("%s is %v against %v", f.name, va, vb))
+			x, xok := va.(float64)
+			y, yok := vb.(float64)
+			if xok && yok { // what was computed ends in a bit more or less
+				text := Apart(4, x, y)
+				va, vb = text[0], text[1]
+			}
+			if va != vb {
+				out = append(out, fmt.Sprintf("%s is %v against %v", f.name, va, vb))
+			}
 		}
 	}
 	return strings.Join(out, "; ")

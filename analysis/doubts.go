@@ -26,6 +26,8 @@ func doubts(log measurement.Log, r measurement.Results) []string {
 		}
 	}
 	add(cutShort(r))
+	add(noTurns(log))
+	add(impossibleInstants(log))
 	if s := log.Header.Shard; s != "" {
 		add(fmt.Sprintf("This is shard %s of a run: it holds only its own calls, and their rate is not the one asked. kneeanalyze merge joins the shards.", s))
 	}
@@ -63,6 +65,36 @@ func longOutput(log measurement.Log) string {
 		return ""
 	}
 	return fmt.Sprintf("%d of %d answers are longer than was asked: the server does not heed max_tokens, so it did more work than the run says.", long, known)
+}
+
+// noTurns says that a log has steps and no turns, or none that a step's window holds.
+func noTurns(log measurement.Log) string {
+	if len(log.Steps) == 0 || slices.ContainsFunc(log.Turns, func(t measurement.Turn) bool {
+		return slices.ContainsFunc(log.Steps, func(s measurement.Step) bool { return s.Step == t.Step && s.InWindow(t.Due) })
+	}) {
+		return ""
+	}
+	if len(log.Turns) == 0 {
+		return fmt.Sprintf("The log holds no turns, only %s: it was cut, or its lines were lost, and there is nothing to judge.", count(len(log.Steps), "step"))
+	}
+	return fmt.Sprintf("None of the %s in the log was due in the window of its step, so there is nothing to judge: the run was cut before a window opened, or instants or numbers of steps are wrong.", count(len(log.Turns), "turn"))
+}
+
+// impossibleInstants says that answers began before they were asked for.
+func impossibleInstants(log measurement.Log) string {
+	n, first := 0, measurement.Turn{}
+	for i := range log.Turns {
+		if t := &log.Turns[i]; t.FirstToken >= 0 && t.FirstToken < max(t.Due, t.Sent) {
+			if n++; n == 1 {
+				first = *t
+			}
+		}
+	}
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s got a first token before it was due or sent (the first is turn %d of call %d, due at %s, sent at %s, answered at %s): the instants of the log cannot be right, nor TTFT with them.",
+		count(n, "turn"), first.Turn, first.Call, instant(first.Due), instant(first.Sent), instant(first.FirstToken))
 }
 
 // impossibleCounts says that more of a prompt was cached than there was of it.
@@ -250,6 +282,14 @@ func shortOutput(r measurement.Results) string {
 
 func moreThan(turns int, share float64, s *measurement.StepResult) bool {
 	return float64(turns) > share*float64(s.MeasuredTurns)
+}
+
+// thereAre is how many there are, as a clause.
+func thereAre(n int) string {
+	if n == 1 {
+		return "there is 1"
+	}
+	return fmt.Sprintf("there are %d", n)
 }
 
 func count(n int, what string) string {

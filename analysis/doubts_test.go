@@ -80,6 +80,16 @@ func TestDoubts(t *testing.T) {
 			s.Flags, s.ArrivedRate = []string{measurement.FlagOffRate}, figure(.8)
 		})},
 			"more than a tenth: 0.8 for 1 calls/s. Few arrivals make it so"},
+		{"steps and no turns", func(l *measurement.Log, _ *measurement.Results) { l.Steps = []measurement.Step{{}, {Step: 1}} }, nil, "The log holds no turns, only 2 steps: "},
+		{"no turn in a window", func(l *measurement.Log, _ *measurement.Results) {
+			l.Steps, l.Turns = []measurement.Step{{WindowStart: 5, WindowEnd: 9}}, []measurement.Turn{{Due: 4, FirstToken: 5}, {Due: 10, FirstToken: 11}, {Step: 1, Due: 7, FirstToken: 8}}
+		}, nil, "None of the 3 turns in the log was due in the window of its step"},
+		{"a turn in a window", func(l *measurement.Log, _ *measurement.Results) {
+			l.Steps, l.Turns = []measurement.Step{{WindowStart: 5, WindowEnd: 9}}, []measurement.Turn{{Due: 9, FirstToken: measurement.Never}}
+		}, nil, ""},
+		{"answered before it was asked", func(l *measurement.Log, _ *measurement.Results) {
+			l.Turns = []measurement.Turn{{Call: 7, Turn: 2, Due: 3e9, Sent: 3e9, FirstToken: 1e9}, {FirstToken: measurement.Never, Due: 5}}
+		}, nil, "1 turn got a first token before it was due or sent (the first is turn 2 of call 7, due at 3 s, sent at 3 s, answered at 1 s)"},
 		{"a shard", func(l *measurement.Log, _ *measurement.Results) { l.Header.Shard = "0/3" }, nil, "This is shard 0/3 of a run"},
 	} {
 		log, r := measurement.Log{}, measurement.Results{Config: testConfig(), Steps: c.steps}
@@ -95,5 +105,37 @@ func TestDoubts(t *testing.T) {
 	log.Header.Engine.ConnectMS = figure(400)
 	if r := Analyze(log); !slices.ContainsFunc(r.Warnings, func(w string) bool { return strings.HasPrefix(w, "Opening a connection") }) {
 		t.Errorf("not among the warnings: %q", r.Warnings)
+	}
+}
+
+// A load that stands in several rows of the table is said to be one.
+func TestRepeated(t *testing.T) {
+	step := func(rate float64, flags ...string) measurement.StepResult {
+		return measurement.StepResult{Rate: rate, WindowS: 90, MeasuredTurns: 60, TTFTP95: figure(100), Verdict: measurement.Pass, Flags: flags}
+	}
+	for _, c := range []struct {
+		steps []measurement.StepResult
+		want  string
+	}{
+		{[]measurement.StepResult{step(1), step(2)}, ""},
+		{[]measurement.StepResult{step(1), step(1, measurement.FlagIncomplete)}, ""}, // a step that was cut counts for nothing
+		{[]measurement.StepResult{step(2), step(1), step(2)}, "2 calls/s was measured more than once. It counts as one load"},
+		{[]measurement.StepResult{step(2), step(1), step(2), step(1), step(1)}, "1, 2 calls/s were measured more than once. Each counts as one load"},
+	} {
+		if got := repeated(perSecond, c.steps); c.want == "" && got != "" || !strings.HasPrefix(got, c.want) {
+			t.Errorf("%q; want %q", got, c.want)
+		}
+	}
+}
+
+// Settings that were computed differ only where they can be told apart.
+func TestDifferencesOfComputed(t *testing.T) {
+	a, b := measurement.Results{Config: measurement.Config{WarmupSeconds: 3.3600000000000003, StepSeconds: 90}}, measurement.Results{Config: measurement.Config{WarmupSeconds: 20.1, StepSeconds: 90}}
+	if got := differences(a, b, windows); got != "warmup_s is 3.36 against 20.1" {
+		t.Errorf("%q", got)
+	}
+	b.Config.WarmupSeconds = 3.36
+	if got := differences(a, b, windows); got != "" {
+		t.Errorf("%q of settings that are alike", got)
 	}
 }

@@ -435,7 +435,7 @@ func curvatureKnee(u unit, steps []measurement.StepResult) measurement.Knee {
 	})
 	c := all
 	if n := len(c.x); n < minPoints {
-		k.Note = fmt.Sprintf("An elbow needs at least %d rates; there are %d.", minPoints, n)
+		k.Note = fmt.Sprintf("An elbow needs at least %d rates; %s.", minPoints, thereAre(n))
 		return k
 	}
 	ratio := newCurve(steps, func(s *measurement.StepResult) float64 { return value(s.SaturationRatio) }).falling()

@@ -54,7 +54,7 @@ func fitLogistic(steps []measurement.StepResult, o measurement.Objective, lastPa
 	case len(l.shares) == 0:
 		return l, "the file holds no turns, only figures of them: what was late at each load is in the turn log"
 	case len(l.shares) < fewestFit:
-		return l, fmt.Sprintf("a curve takes at least %d decided loads whose late turns are known, and there are %d", fewestFit, len(l.shares))
+		return l, fmt.Sprintf("a curve takes at least %d decided loads whose late turns are known, and %s", fewestFit, thereAre(len(l.shares)))
 	case !slices.ContainsFunc(l.shares, over):
 		return l, fmt.Sprintf("at no load more than %s of the turns were late", percentage(1-o.Quantile))
 	case !slices.ContainsFunc(l.shares, func(s share) bool { return !over(s) }):

@@ -25,7 +25,8 @@ const (
 // What evidence must show.
 const (
 	hitDrop      = .05 // the hit rate fell by more than this below the best lower step
-	lateShare    = .6  // more than this share of the late turns overlapped a cold prefill
+	lateShare    = .6  // more than this share of the late turns overlapped a cold prefill, or had lost their prefix,
+	partMargin   = .4  // or, where several things bind together, fewer, but so many more than of the turns in time
 	shareMargin  = .1  // and this much more than of the turns in time
 	fairCompare  = 20  // turns in time that make the comparison worth trusting
 	decodeGrowth = 2.  // P95 of the gaps between tokens grew by more than this factor
@@ -97,6 +98,9 @@ func Mechanism(log measurement.Log, r measurement.Results) measurement.Mechanism
 	}
 
 	evicted := eviction(u, s, below, late)
+	if evicted.name == "" {
+		evicted = fewEvictions(u, s, late, inTime)
+	}
 	if evicted.name == "" {
 		evicted = serverEviction(u, s, below)
 	}
@@ -307,6 +311,37 @@ func eviction(u unit, s measurement.StepResult, below []measurement.StepResult, 
 	return f
 }
 
+// fewEvictions looks for prefixes that were gone when their turns came, where so few were that the hit rate hardly shows it: one turn in
+// twenty is enough to move a P95.
+func fewEvictions(u unit, s measurement.StepResult, late, inTime []*measurement.Turn) finding {
+	missed, known := misses(late)
+	alike, others := misses(inTime)
+	of, than := float64(missed)/float64(max(1, known)), float64(alike)/float64(max(1, others))
+	if known < 5 || of < than+partMargin {
+		return finding{}
+	}
+	f := finding{name: MechanismEviction, explains: of - than, sure: others >= fairCompare && known >= 10 && of > lateShare}
+	f.sentence = fmt.Sprintf("At %s %d of the %d turns over the limit had lost more than half of their prefix", u.of(s.Rate), missed, known)
+	if others > 0 {
+		f.sentence += fmt.Sprintf(", %d of the %d in time", alike, others)
+	}
+	f.sentence += ": it had been evicted before their turn came."
+	return f
+}
+
+// misses counts the turns that found less than half of their prompt cached, of those of which that is known.
+func misses(turns []*measurement.Turn) (missed, known int) {
+	for _, t := range turns {
+		if t.CachedTokens >= 0 && t.PromptTokens > 0 {
+			known++
+			if 2*t.CachedTokens < t.PromptTokens {
+				missed++
+			}
+		}
+	}
+	return missed, known
+}
+
 // coldPrefill looks for late turns that waited, from due to first token, while another call's first turn was between sent and
 // first token. A long wait overlaps more of everything, so the turns in time stand beside them.
 func coldPrefill(u unit, log measurement.Log, s measurement.StepResult, late, inTime []*measurement.Turn) finding {
@@ -315,12 +350,13 @@ func coldPrefill(u unit, log measurement.Log, s measurement.StepResult, late, in
 	}
 	cold := coldSpans(log.Turns, s.Step)
 	of, than := overlapShare(cold, late), overlapShare(cold, inTime)
-	if !(of > lateShare) || len(inTime) > 0 && of < than+shareMargin {
+	part := len(inTime) >= fairCompare && of > than+partMargin
+	if !part && (!(of > lateShare) || len(inTime) > 0 && of < than+shareMargin) {
 		return finding{}
 	}
 	f := finding{name: MechanismPrefill}
 	if len(inTime) > 0 { // without any in time, chance alone may have made the overlap
-		f.explains, f.sure = of-than, len(inTime) >= fairCompare && of-than > 3*shareMargin
+		f.explains, f.sure = of-than, len(inTime) >= fairCompare && of-than > 3*shareMargin && of > lateShare
 	}
 	f.sentence = fmt.Sprintf("At %s %.0f %% of the %d turns over the limit waited while another call's first turn was being prefilled", u.of(s.Rate), 100*of, len(late))
 	if len(inTime) > 0 {

@@ -130,6 +130,27 @@ func stepTable(w io.Writer, u unit, steps []measurement.StepResult) {
 			fmt.Fprintf(w, "  %s: %s\n", f, m)
 		}
 	}
+	if s := repeated(u, steps); s != "" {
+		folded(w, " ", " ", s)
+	}
+}
+
+// repeated says which loads stand in several rows, and which row stands for them; "" when none does.
+func repeated(u unit, steps []measurement.StepResult) string {
+	var loads []string
+	for _, s := range byRate(whole(steps)) {
+		if _, of := StandsFor(steps, s.Rate); of > 1 && !slices.Contains(loads, rate(s.Rate)) {
+			loads = append(loads, rate(s.Rate))
+		}
+	}
+	if len(loads) == 0 {
+		return ""
+	}
+	were, it := "were", "Each"
+	if len(loads) == 1 {
+		were, it = "was", "It"
+	}
+	return fmt.Sprintf("%s %s %s measured more than once. %s counts as one load: it fails if one of its steps does, and of those that decide it the longest stands for it.", strings.Join(loads, ", "), u, were, it)
 }
 
 // engineTable writes what the engines said of themselves, a row a step; columns of which nothing is known are left out, and so is the

@@ -127,7 +127,7 @@ func (c *compare) costs(rs []measurement.Results, names []string) (analysis.Cost
 		out := map[string]float64{}
 		for _, label := range slices.Sorted(maps.Keys(told)) {
 			if !slices.Contains(labels, label) {
-				return nil, cli.Usage("%s %s=%g: no run has the label %q; there are %s", flag, label, told[label], label, strings.Join(labels, ", "))
+				return nil, cli.Usage("%s %s=%g: no run has the label %q; the labels are %s", flag, label, told[label], label, strings.Join(labels, ", "))
 			}
 			for i, l := range labels {
 				if l == label {

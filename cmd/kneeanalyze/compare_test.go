@@ -63,7 +63,7 @@ func TestGates(t *testing.T) {
 		{"knee results/L40S.json --fail-if-knee-below=-1", 2, "give a load above 0"},
 		{"compare results/L40S.json results/H100.json --fail-if-regressed .1", 2, "give a percentage such as 10%"},
 		{"compare results/L40S.json results/H100.json --strict", 2, "--strict is of --fail-if-regressed"},
-		{"compare results/L40S.json results/H100.json --price A100=1", 2, `no run has the label "A100"; there are L40S, H100`},
+		{"compare results/L40S.json results/H100.json --price A100=1", 2, `no run has the label "A100"; the labels are L40S, H100`},
 		{"compare results/L40S.json results/H100.json --gpus H100=0", 2, "must be above 0"},
 		{"compare results/L40S.json results/H100.json --gpus H100=1.5", 2, `the number of GPUs of "H100" is 1.5, must be a whole number`},
 		{"compare results/L40S.json results/H100.json --gpus H100", 2, "give the label of a run, = and a figure"},

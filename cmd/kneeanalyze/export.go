@@ -93,6 +93,14 @@ func (x *exporting) reports(std cli.Streams, all []export.BenchmarkReport) error
 	if x.Output != "" && !asJSON && !slices.Contains([]string{".yaml", ".yml"}, strings.ToLower(ext)) {
 		return cli.Usage("-o %s: a Benchmark Report is YAML or JSON; give a name that ends in .yaml or .json", x.Output)
 	}
+	path := func(b export.BenchmarkReport) string {
+		return fmt.Sprintf("%s-%d%s", strings.TrimSuffix(x.Output, ext), b.Step, ext)
+	}
+	for _, b := range all {
+		if err := keep(path(b), x.File); err != nil {
+			return err
+		}
+	}
 	for i, b := range all {
 		write := b.YAML
 		if asJSON {
@@ -107,11 +115,10 @@ func (x *exporting) reports(std cli.Streams, all []export.BenchmarkReport) error
 			}
 			continue
 		}
-		path := fmt.Sprintf("%s-%d%s", strings.TrimSuffix(x.Output, ext), b.Step, ext)
-		if err := measurement.ReplaceFile(path, write); err != nil {
+		if err := measurement.ReplaceFile(path(b), write); err != nil {
 			return err
 		}
-		fmt.Fprintln(std.Err, "wrote "+path)
+		fmt.Fprintln(std.Err, "wrote "+path(b))
 	}
 	return nil
 }

@@ -19,11 +19,11 @@ func TestMechanisms(t *testing.T) {
 		confidence string
 		evidence   []string
 	}{
-		{"a KV pool of four prefixes", "--preset l40s --kv-tokens 80000 --slo 3s --rates .005,.02",
+		{"a KV pool of four prefixes", "--preset l40s --kv-scheme ideal --kv-tokens 80000 --slo 3s --rates .005,.02",
 			analysis.MechanismEviction, "high", []string{"warm prefixes had been evicted", "turns over the limit missed their prefix"}},
 		{"first turns whose prefills take nearly all of the time, each far from the limit", "--gpu l40s --system-prompt-tokens 3000 --output-tokens 10 --turns 2 --gap 1s-2s --kv-tokens 4000000 --slo 2s --rates .2,1,2.5",
 			analysis.MechanismCompute, "high", []string{"At 2.5 calls/s the engine's time went into prefills for 9", "by its own count, for ", "the first turn of each took 3"}},
-		{"first turns that take long, and seldom come", "--preset l40s --rates .01,.05",
+		{"first turns that take long, and seldom come", "--preset l40s --kv-scheme ideal --rates .01,.05",
 			analysis.MechanismPrefill, "high", []string{"waited while another call's first turn was being prefilled"}},
 		{"long answers to long prefixes, in a growing batch", "--model llama-3.1-8b --gpu l40s --system-prompt-tokens 4000 --output-tokens 1000 --turns 2 --gap 1s-2s --kv-tokens 4000000 --slo itl:p95:50ms --rates .02,.2,.5 --min-turns 200 --max-concurrent-calls 4000 --total-timeout 10m",
 			analysis.MechanismDecode, "", []string{"P95 of the gaps between tokens grew 2.", "as the turns in flight grew from", "the batch itself slows down"}},

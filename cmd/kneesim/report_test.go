@@ -22,7 +22,7 @@ func TestReport(t *testing.T) {
 	dir := t.TempDir()
 	report := func(label string, more ...string) (text string, file []byte) {
 		path := filepath.Join(dir, label+".report.json")
-		args := append([]string{"simulate", "--preset", "demo", "--rates", "2,5,12", "--no-extend", "--min-turns", "200", "--total-timeout", "1h", "--ttft-timeout", "1h", "--max-concurrent-calls", "4000", "--label", label, "--out", dir, "--json", path}, more...)
+		args := append([]string{"simulate", "--preset", "demo", "--rates", "2,5,9", "--no-extend", "--min-turns", "80", "--total-timeout", "1h", "--ttft-timeout", "1h", "--max-concurrent-calls", "4000", "--label", label, "--out", dir, "--json", path}, more...)
 		code, out, errs := call(t.Context(), args...)
 		if code != 0 {
 			t.Fatalf("exit %d\n%s", code, errs)
@@ -41,7 +41,7 @@ func TestReport(t *testing.T) {
 	if _, other := report("y", "--seed", "2"); bytes.Equal(file, bytes.ReplaceAll(other, []byte(`"label": "y"`), []byte(`"label": "x"`))) {
 		t.Error("another seed gives the same report")
 	}
-	code, alone, _ := call(t.Context(), "simulate", "--preset", "demo", "--rates", "2,5,12", "--no-extend", "--min-turns", "200", "--total-timeout", "1h", "--ttft-timeout", "1h", "--max-concurrent-calls", "4000", "--label", "x", "--out", dir, "--overwrite", "--json", "-")
+	code, alone, _ := call(t.Context(), "simulate", "--preset", "demo", "--rates", "2,5,9", "--no-extend", "--min-turns", "80", "--total-timeout", "1h", "--ttft-timeout", "1h", "--max-concurrent-calls", "4000", "--label", "x", "--out", dir, "--overwrite", "--json", "-")
 	if code != 0 || alone != string(file) {
 		t.Errorf("exit %d; on standard output the report is another than in a file", code)
 	}
@@ -87,14 +87,14 @@ func TestReport(t *testing.T) {
 		}
 	}
 	if a, b := r.Steps[0], r.Steps[2]; *a.Saturation.Saturated || !*b.Saturation.Saturated || *b.Saturation.QueueSlope <= 0 || *b.Packing.BatchMean <= *a.Packing.BatchMean {
-		t.Errorf("at 2 calls/s %+v, at 12 %+v", a.Saturation, b.Saturation)
+		t.Errorf("at 2 calls/s %+v, at 9 %+v", a.Saturation, b.Saturation)
 	}
 	for _, want := range []string{"Where the time goes", "In detail at 2 calls/s", "  queue wait ", "  TTFT from admit ", "Batches: ", "KV: of a pool of ", "Hits: ", "Saturated: no: of the turns that came all were completed", "of a backlog that grows"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
 	}
-	if text, _ := report("z", "--detail", "5,100"); strings.Contains(text, "In detail at 2 ") || !strings.Contains(text, "In detail at 5 ") || !strings.Contains(text, "In detail at 12 ") || !strings.Contains(text, "Saturated: yes: ") {
+	if text, _ := report("z", "--detail", "5,100"); strings.Contains(text, "In detail at 2 ") || !strings.Contains(text, "In detail at 5 ") || !strings.Contains(text, "In detail at 9 ") || !strings.Contains(text, "Saturated: yes: ") {
 		t.Errorf("asked for 5 and the nearest to 100:\n%s", text)
 	}
 }

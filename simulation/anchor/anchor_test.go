@@ -119,6 +119,8 @@ func itoa(n int) string { return strconv.Itoa(n) }
 
 // A fit to readings of the engine model gives its step times again, at lengths and batches that were not measured too.
 func TestFitFindsTheModelAgain(t *testing.T) {
+	two := preset(t, "llama-3.1-8b", "h100", engine.SGLang)
+	two.Recipe.TP = 2
 	for _, c := range []struct {
 		name  string
 		cfg   engine.Config
@@ -128,6 +130,8 @@ func TestFitFindsTheModelAgain(t *testing.T) {
 		{"llama on l40s, vllm", preset(t, "llama-3.1-8b", "l40s", engine.VLLM), .05},
 		{"gemma 4 on h100, sglang", preset(t, "gemma-4-12b", "h100", engine.SGLang), .05},
 		{"demo, sglang", preset(t, "demo", "demo", engine.SGLang), .05},
+		{"experts on h100, sglang", preset(t, "qwen3-30b-a3b", "h100", engine.SGLang), .05},
+		{"llama on two h100, sglang", two, .05},
 	} {
 		if raceEnabled && c.cfg.Recipe.Kind == engine.SGLang {
 			continue // a fit is one goroutine, and slow under the race detector
@@ -146,7 +150,15 @@ func TestFitFindsTheModelAgain(t *testing.T) {
 			var b strings.Builder
 			r.Report(&b)
 			t.Log("\n" + b.String())
-			if most, at := worst(t, c.cfg, r.GPU, d); most > c.limit {
+			b.Reset()
+			if err := WriteGPU(&b, r.GPU); err != nil {
+				t.Fatal(err)
+			}
+			read, err := gpu.FromFile(strings.NewReader(b.String()), "file.json")
+			if err != nil {
+				t.Fatalf("%v\n%s", err, b.String())
+			}
+			if most, at := worst(t, c.cfg, read, d); most > c.limit {
 				t.Errorf("%s: %.1f %% off, want at most %.0f %%", at, 100*most, 100*c.limit)
 			}
 		})

@@ -5,6 +5,7 @@ import (
 	"io"
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"time"
 
@@ -37,13 +38,21 @@ func WriteGPU(w io.Writer, g gpu.GPU) error {
 		HeadDim  int    `json:"head_dim"`
 		Fraction figure `json:"fraction"`
 	}
+	type collective struct {
+		GPUs int     `json:"gpus"`
+		US   []point `json:"us"`
+	}
 	type kernels struct {
 		BF16    product     `json:"bf16"`
+		Experts *product    `json:"experts,omitempty"`
 		Prefill []attention `json:"prefill"`
 		Decode  []attention `json:"decode"`
 		Pass    struct {
 			Fraction figure `json:"fraction"`
 		} `json:"pass"`
+		AllReduce []collective `json:"all_reduce,omitempty"`
+		AllGather []collective `json:"all_gather,omitempty"`
+		AllToAll  []collective `json:"all_to_all,omitempty"`
 	}
 	type overheads struct {
 		Prefill     figure `json:"prefill_us"`
@@ -57,6 +66,7 @@ func WriteGPU(w io.Writer, g gpu.GPU) error {
 		Memory    int64       `json:"memory_bytes"`
 		Bandwidth figure      `json:"bandwidth_gb_s"`
 		BF16      figure      `json:"bf16_tflops"`
+		ScaleUp   figure      `json:"scale_up_gb_s,omitempty"`
 		Watts     float64     `json:"watts,omitempty"`
 		Price     float64     `json:"usd_per_hour,omitempty"`
 		Source    string      `json:"source,omitempty"`
@@ -64,7 +74,7 @@ func WriteGPU(w io.Writer, g gpu.GPU) error {
 		Overheads overheads   `json:"overheads"`
 		Anchor    *gpu.Anchor `json:"anchor"`
 	}
-	f := form{Name: g.Name, Memory: g.Memory, Bandwidth: figure(g.Bandwidth / 1e9), BF16: figure(g.BF16 / 1e12), Watts: g.Watts, Source: g.Source, Anchor: g.Anchor}
+	f := form{Name: g.Name, Memory: g.Memory, Bandwidth: figure(g.Bandwidth / 1e9), BF16: figure(g.BF16 / 1e12), ScaleUp: figure(g.ScaleUp / 1e9), Watts: g.Watts, Source: g.Source, Anchor: g.Anchor}
 	if len(g.Prices) > 0 {
 		f.Price = g.Prices[0].USD
 	}
@@ -76,6 +86,24 @@ func WriteGPU(w io.Writer, g gpu.GPU) error {
 	}
 	k := &g.Kernels
 	f.Kernels.BF16 = product{micros(k.BF16.Launch), curve(k.BF16.Compute), curve(k.BF16.Stream)}
+	if !slices.Equal(k.Experts.Compute, k.BF16.Compute) {
+		f.Kernels.Experts = &product{micros(k.Experts.Launch), curve(k.Experts.Compute), curve(k.Experts.Stream)}
+	}
+	for _, c := range []struct {
+		to   *[]collective
+		from []gpu.Collective
+	}{{&f.Kernels.AllReduce, k.AllReduce}, {&f.Kernels.AllGather, k.AllGather}, {&f.Kernels.AllToAll, k.AllToAll}} {
+		for _, e := range c.from {
+			if g.ScaleUp == 0 {
+				break // on one GPU there are none, and a file read leaves those of another there
+			}
+			out := collective{GPUs: e.GPUs}
+			for _, p := range e.Points {
+				out.US = append(out.US, point{figure(p.Bytes), micros(p.Time)})
+			}
+			*c.to = append(*c.to, out)
+		}
+	}
 	for _, p := range k.Prefill {
 		f.Kernels.Prefill = append(f.Kernels.Prefill, attention{p.HeadDim, figure(p.Fraction)})
 	}

@@ -131,7 +131,13 @@ func newFitter(d Data, m model.Shape, card Card) (*fitter, error) {
 		}
 	}
 
-	n := products + len(f.knots)
+	if e := m.MoE; e.Experts > 0 {
+		for k := 2; k < rows*e.TopK/e.Experts || len(f.experts) == 0; k *= 2 {
+			f.experts = append(f.experts, k)
+		}
+	}
+
+	n := products + len(f.knots) + len(f.experts)
 	f.least, f.scale, f.out = make(theta, n), make(theta, n), make([]bool, n)
 	ns := 1e6
 	pairs := float64(longest) * float64(longest+1) / 2
@@ -147,7 +153,7 @@ func newFitter(d Data, m model.Shape, card Card) (*fitter, error) {
 	f.scale[streamMore] = .1 * f.scale[stream]
 	f.scale[kvByte] = leastStep * ns / (context * f.kvBytes())
 	f.scale[pair] = .3 * rise / (pairs * f.pairFLOPs())
-	for i := range f.knots {
+	for i := range f.scale[products:] {
 		f.scale[products+i] = .7 * rise / (float64(longest) * f.rowFLOPs())
 		f.least[products+i] = room * leastTTFT * ns / (float64(rows) * f.rowFLOPs())
 	}
@@ -204,7 +210,7 @@ func (f *fitter) run() error {
 			start[streamMore] *= .1 * share
 			start[decodeStep] *= 1 - share
 			start[kvByte] *= .1
-			for i := range f.knots[:len(f.knots)/2] {
+			for i := range start[products : products+(len(f.knots)+len(f.experts))/2] {
 				start[products+i] *= few
 			}
 			if err := f.descend(start, 30); err != nil {
@@ -313,6 +319,9 @@ func (f *fitter) loss(t theta) (sum float64, errs []float64, err error) {
 		errs[i] = f.weight[i] * (p/f.took[i] - 1)
 	}
 	for i := products; i+1 < len(t); i++ {
+		if i+1 == products+len(f.knots) { // experts are others
+			continue
+		}
 		errs = append(errs, alike*f.noise*(t[i]-t[i+1])/f.scale[i])
 	}
 	for _, e := range errs {

@@ -20,7 +20,7 @@ const (
 	streamMore         // the same in addition from manyRows rows on
 	kvByte             // ns of a byte of KV that decode reads
 	pair               // ns of a FLOP of a prompt's attention
-	products           // ns of a FLOP of the matrix products, of the rows up to each of the knots from the one before
+	products           // ns of a FLOP of the matrix products, of the rows up to each of the knots from the one before; then of experts'
 )
 
 // manyRows is where products of a few rows have left the kernels for a single one behind.
@@ -43,6 +43,7 @@ type space struct {
 	options cost.Options
 	chunk   int
 	knots   []int
+	experts []int // the knots of experts' products, in rows of one; none without experts
 	least   theta // what stands for 0
 	card    Card
 }
@@ -90,33 +91,42 @@ func (s *space) gpu(t theta) gpu.GPU {
 	for i := range t {
 		v[i] = max(t[i], s.least[i])
 	}
-	sum, before := 0., 0
-	for i, m := range s.knots { // from the costs between knots to those at them
-		sum += v[products+i] * float64(m-before)
-		v[products+i] = sum / float64(m)
-		before = m
-	}
-	flop, byte := v[pair], min(v[stream], v[kvByte])
+	split := products + len(s.knots)
+	atKnots(v[products:split], s.knots)
+	atKnots(v[split:], s.experts)
+	flop, perByte := v[pair], min(v[stream], v[kvByte])
 	for _, f := range v[products:] {
 		flop = min(flop, f)
 	}
 	g := gpu.GPU{
-		Name: s.card.Name, Memory: s.card.Memory, Bandwidth: 1e9 / byte, BF16: 1e9 / flop, PCIe: 32e9, Watts: s.card.Watts, Source: s.card.Notes,
+		Name: s.card.Name, Memory: s.card.Memory, Bandwidth: 1e9 / perByte, BF16: 1e9 / flop, PCIe: 32e9, Watts: s.card.Watts, Source: s.card.Notes,
 		Measured: s.card.Name,
 	}
 	if s.card.USDHour > 0 {
 		g.Prices = []gpu.Price{{Kind: "as given", USD: s.card.USDHour, Source: "the GPU file"}}
 	}
-	p := gpu.Product{Stream: gpu.Curve{{M: 1, Fraction: byte / v[stream]}, {M: manyRows, Fraction: byte / (v[stream] + v[streamMore])}}}
-	for i, f := range v[products:] {
-		p.Compute = append(p.Compute, gpu.Point{M: s.knots[i], Fraction: flop / f})
+	of := func(v theta, knots []int) (c gpu.Curve) {
+		for i, f := range v {
+			c = append(c, gpu.Point{M: knots[i], Fraction: flop / f})
+		}
+		return c
 	}
-	d := []gpu.Decode{{HeadDim: 1 << 10, Fraction: byte / v[kvByte]}}
+	p := gpu.Product{Compute: of(v[products:split], s.knots), Stream: gpu.Curve{{M: 1, Fraction: perByte / v[stream]}, {M: manyRows, Fraction: perByte / (v[stream] + v[streamMore])}}}
+	e := p
+	if len(s.experts) > 0 {
+		e.Compute = of(v[split:], s.experts)
+	}
+	d := []gpu.Decode{{HeadDim: 1 << 10, Fraction: perByte / v[kvByte]}}
 	g.Kernels = gpu.Kernels{
-		BF16: p, FP8: p, Experts: p, Experts4: p,
+		BF16: p, FP8: p, Experts: e, Experts4: e,
 		Prefill: []gpu.Prefill{{HeadDim: 1 << 10, Fraction: flop / v[pair]}},
 		Decode:  d, DecodeWindow: d,
 		Pass: gpu.Pass{Fraction: 1},
+	}
+	if s.options.GPUs() > 1 { // what exchanges take is in the products' rates and in the step
+		none := []gpu.Collective{{GPUs: 1 << 10, Points: []gpu.Transfer{{Bytes: 1, Time: 1}, {Bytes: 1e15, Time: 1}}}}
+		g.Kernels.AllReduce, g.Kernels.AllGather, g.Kernels.AllToAll = none, none, none
+		g.ScaleUp = 1e15
 	}
 	ns := func(v float64) time.Duration { return time.Duration(math.Round(v)) }
 	g.Overheads = &gpu.Overheads{
@@ -124,6 +134,16 @@ func (s *space) gpu(t theta) gpu.GPU {
 		Request: ns(v[request]), PromptToken: ns(v[promptToken]),
 	}
 	return g
+}
+
+// atKnots turns the costs of the rows between knots into those of all rows up to each of them.
+func atKnots(v theta, knots []int) {
+	sum, before := 0., 0
+	for i, m := range knots {
+		sum += v[i] * float64(m-before)
+		v[i] = sum / float64(m)
+		before = m
+	}
 }
 
 // predict is the times of readings under these constants, in milliseconds.

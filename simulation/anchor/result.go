@@ -65,7 +65,7 @@ func (f *fitter) constants(r *Result) {
 	for j, n := range names {
 		c := Constant{Name: n.name, Unit: n.unit}
 		switch v := f.best[j]; {
-		case v <= f.least[j] || v == 0:
+		case v <= f.least[j] || v == 0 || j == streamMore && f.best[stream] <= f.least[stream]:
 			c.Note = "not told apart; " + n.gone
 		case n.unit == "ms":
 			c.Value = v / 1e6
@@ -80,12 +80,18 @@ func (f *fitter) constants(r *Result) {
 		}
 		r.Constants = append(r.Constants, c)
 	}
-	for i, p := range g.Kernels.BF16.Compute {
-		c := Constant{Name: fmt.Sprintf("%d rows are multiplied at", p.M), Unit: "TFLOP/s", Value: g.BF16 * p.Fraction / 1e12}
-		if slices.Max(f.best[products:products+i+1]) <= f.least[products] {
-			c.Value, c.Note = 0, "not told apart; in the other constants"
+	rows := func(c gpu.Curve, at int, name string) {
+		for i, p := range c {
+			k := Constant{Name: fmt.Sprintf(name, p.M), Unit: "TFLOP/s", Value: g.BF16 * p.Fraction / 1e12}
+			if slices.Max(f.best[at:at+i+1]) <= f.least[at] {
+				k.Value, k.Note = 0, "not told apart; in the other constants"
+			}
+			r.Constants = append(r.Constants, k)
 		}
-		r.Constants = append(r.Constants, c)
+	}
+	rows(g.Kernels.BF16.Compute, products, "%d rows are multiplied at")
+	if len(f.experts) > 0 {
+		rows(g.Kernels.Experts.Compute, products+len(f.knots), "%d rows of each expert at")
 	}
 }
 

@@ -35,7 +35,7 @@ type Recipe struct {
 
 	MaxRunning    int // most requests at a time; 0: 256, and 1024 with VLLM from 70 GiB of GPU memory on
 	ContextLimit  int // tokens of prompt and reply together; 0: the model's
-	BatchedTokens int // OneBudget: tokens of one step; 0: 2048, and 8192 from 70 GiB of GPU memory on
+	BatchedTokens int // OneBudget: tokens of one step; 0: 2048, 8192 from 70 GiB of GPU memory on, 16384 from 160
 	LongPrefill   int // OneBudget: most tokens of one prompt in a step; 0: no such limit
 
 	// OneBudget: a step is put together when the one before it ends. Else, as vLLM does since 0.14, when that one begins, so that
@@ -99,7 +99,9 @@ func (c Config) Filled() Config {
 	}
 	set(&r.MaxRunning, 256)
 	set(&r.ContextLimit, c.Model.ContextLimit)
-	if large {
+	if c.GPU.Memory >= 160<<30 {
+		set(&r.BatchedTokens, 16384)
+	} else if large {
 		set(&r.BatchedTokens, 8192)
 	}
 	set(&r.BatchedTokens, max(2048, r.MaxRunning))
@@ -112,10 +114,13 @@ func (c Config) Filled() Config {
 		}
 	}
 	if r.KVScheme == "" {
-		r.KVScheme = kv.Ideal
+		r.KVScheme = r.Kind.scheme(c.Model)
 	}
 	if r.Eviction == "" {
 		r.Eviction = kv.LRU
+	}
+	if r.WindowRatio == 0 {
+		r.WindowRatio = .8
 	}
 	for _, n := range []*int{&r.TP, &r.PP, &r.EP, &r.DP} {
 		set(n, 1)
@@ -201,11 +206,14 @@ func (c Config) PoolBytes() int64 {
 
 func (c Config) pool(m cost.Memory) int64 {
 	if n := c.Recipe.KVTokens; n > 0 {
-		l := layout(m)
-		if c.Recipe.KVScheme == kv.Unified {
-			return (l.FullBytes + l.WindowBytes) * int64(n)
+		l, window := layout(m), min(n, m.WindowTokens)
+		switch c.Recipe.KVScheme {
+		case kv.Unified:
+			window = n
+		case kv.SGLang: // its pool of window layers is so large whatever the window is
+			window = int(math.Ceil(c.Recipe.WindowRatio * float64(n)))
 		}
-		return l.FullBytes*int64(n) + l.WindowBytes*int64(min(n, l.WindowTokens))
+		return l.FullBytes*int64(n) + l.WindowBytes*int64(window)
 	}
 	return (c.budget() - m.Weights - m.Reserve) * int64(m.Ranks)
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"kneefinder/simulation/engine/kv"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files in testdata")
@@ -87,9 +89,20 @@ func (p *player) play(words []string) {
 		p.engine(args)
 	case "submit":
 		id, max := number(p.t, args[1]), number(p.t, strings.TrimPrefix(args[2], "max="))
-		prompt := p.prompt(args[3:])
+		parts, priority, handoff := args[3:], 0, false
+		for len(parts) > 0 {
+			if value, ok := strings.CutPrefix(parts[0], "priority="); ok {
+				priority = number(p.t, value)
+			} else if parts[0] == "handoff" {
+				handoff = true
+			} else {
+				break
+			}
+			parts = parts[1:]
+		}
+		prompt := p.prompt(parts)
 		p.prompts[args[1]] = appendReply(prompt, prompt, max)
-		p.e.Submit(instant(p.t, args[0]), Request{ID: uint64(id), Call: id, Prompt: prompt, MaxTokens: max})
+		p.e.Submit(instant(p.t, args[0]), Request{ID: uint64(id), Call: id, Prompt: prompt, MaxTokens: max, Priority: priority, Handoff: handoff})
 	case "abort":
 		p.e.Abort(instant(p.t, args[0]), uint64(number(p.t, args[1])))
 	case "advance":
@@ -132,6 +145,28 @@ func (p *player) engine(args []string) {
 			c.Recipe.BatchedTokens = number(p.t, value)
 		case "pool":
 			c.Recipe.KVTokens = number(p.t, value)
+		case "long":
+			c.Recipe.LongPrefill = number(p.t, value)
+		case "mixed":
+			c.Recipe.MixedChunk = true
+		case "sync":
+			c.Recipe.SyncScheduling = true
+		case "order":
+			c.Recipe.Order = Order(value)
+		case "scheme":
+			c.Recipe.KVScheme = kv.Scheme(value)
+		case "ratio":
+			c.Recipe.WindowRatio = float64(number(p.t, value)) / 100
+		case "page":
+			c.Recipe.PageTokens = number(p.t, value)
+		case "eviction":
+			c.Recipe.Eviction = kv.Eviction(value)
+		case "noprefix":
+			c.Recipe.NoPrefix = true
+		case "host":
+			c.Recipe.HostBytes = int64(number(p.t, value)) * (c.Model.FullBytes() + c.Model.WindowBytes())
+		case "draft":
+			c.Recipe.Speculate = Speculate{Tokens: number(p.t, value), Acceptance: .7, DraftCost: .1}
 		case "context":
 			c.Recipe.ContextLimit = number(p.t, value)
 		default:
@@ -175,7 +210,7 @@ func (p *player) stats(names []string) {
 		"running": s.Running, "waiting": s.Waiting, "used": s.KVUsedTokens, "cached": s.KVCachedTokens, "pool": s.KVPoolTokens,
 		"prompt": s.PromptTokens, "hits": s.CachedTokens, "computed": s.ComputedTokens, "generated": s.GeneratedTokens,
 		"evicted": s.EvictedTokens, "retractions": s.Retractions, "length": s.FinishedLength, "refused": s.FinishedRefused,
-		"hitrate": fmt.Sprintf("%.3f", s.CacheHitRate()), "usage": fmt.Sprintf("%.3f", s.Usage()), "aborted": s.FinishedAborted, "prefills": s.PrefillSteps, "decodes": s.DecodeSteps, "most": s.MaxRunningSeen,
+		"host": s.HostTokens, "hitrate": fmt.Sprintf("%.3f", s.CacheHitRate()), "usage": fmt.Sprintf("%.3f", s.Usage()), "aborted": s.FinishedAborted, "prefills": s.PrefillSteps, "decodes": s.DecodeSteps, "most": s.MaxRunningSeen,
 		"prompts": s.PromptsStepped, "sequences": s.DecodesStepped, "mixed": s.MixedSteps, "batch": s.MaxBatch,
 		"peak": fmt.Sprintf("%.3f", float64(s.KVPeakBytes)/float64(s.KVPoolBytes)),
 	}
