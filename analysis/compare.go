@@ -395,7 +395,7 @@ func (c Comparison) costs(w io.Writer) {
 }
 
 // KneeBelow reports, in a sentence, that a run's SLO knee is not known to be at so many calls/s (calls at once of a closed loop) or
-// above; "" when it is. The knee is the interpolated one, or the rate tried where there is none.
+// above; "" when it is. The knee is its estimate, or the rate tried where there is none.
 func KneeBelow(r measurement.Results, least float64) string {
 	u, k := unitOf(r.Config), r.Knees.SLO
 	at, why := kneeAt(r)

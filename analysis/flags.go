@@ -78,7 +78,7 @@ func reason(u unit, s measurement.StepResult) string {
 		}
 	}
 	if s.MeasuredTurns == 0 {
-		return "no turns"
+		return "no " + u.answers()
 	}
 	if slices.ContainsFunc(s.Objectives, func(o measurement.ObjectiveResult) bool { return o.ValueMS == nil }) {
 		return "an objective was not measured"

@@ -72,15 +72,15 @@ func sloKnee(u unit, steps []measurement.StepResult, slo []measurement.Objective
 	switch {
 	case !math.IsNaN(firstFail) && !math.IsNaN(lastPass):
 		k.Status = measurement.Found
-		notes = append(notes, fmt.Sprintf("At %s %s; at %s %s.", u.of(lastPass), reasons(steps, slo, lastPass), u.of(firstFail), reasons(steps, slo, firstFail)))
+		notes = append(notes, fmt.Sprintf("At %s %s; at %s %s.", u.of(lastPass), reasons(u, steps, slo, lastPass), u.of(firstFail), reasons(u, steps, slo, firstFail)))
 	case !math.IsNaN(firstFail) && len(undecided) > 0:
 		notes = append(notes, fmt.Sprintf("No step passed: %s fails and below it nothing is decided.", u.of(firstFail)))
 	case !math.IsNaN(firstFail):
 		k.Status = measurement.BelowRange
-		notes = append(notes, fmt.Sprintf("Already the lowest load tried, %s, fails: %s.", u.of(firstFail), reasons(steps, slo, firstFail)))
+		notes = append(notes, fmt.Sprintf("Already the lowest load tried, %s, fails: %s.", u.of(firstFail), reasons(u, steps, slo, firstFail)))
 	case !math.IsNaN(lastPass):
 		k.Status = measurement.AboveRange
-		notes = append(notes, fmt.Sprintf("No step failed; %s is the highest that passed, so the knee lies above it. There %s.", u.of(lastPass), reasons(steps, slo, lastPass)))
+		notes = append(notes, fmt.Sprintf("No step failed; %s is the highest that passed, so the knee lies above it. There %s.", u.of(lastPass), reasons(u, steps, slo, lastPass)))
 	default:
 		notes = append(notes, "No step passed or failed.")
 	}
@@ -295,7 +295,7 @@ func objectiveName(o measurement.Objective) string {
 }
 
 // reasons lists the figures that an SLO verdict at this rate rests on.
-func reasons(steps []measurement.StepResult, slo []measurement.Objective, at float64) string {
+func reasons(u unit, steps []measurement.StepResult, slo []measurement.Objective, at float64) string {
 	v := verdictAt(steps, at)
 	i, of := StandsFor(steps, at)
 	if i < 0 {
@@ -306,14 +306,14 @@ func reasons(steps []measurement.StepResult, slo []measurement.Objective, at flo
 	for _, o := range slo {
 		switch y := figureOf(s, o); {
 		case math.IsInf(y, 1):
-			out = append(out, objectiveName(o)+" is censored (too many turns got no token)")
+			out = append(out, fmt.Sprintf("%s is censored (too many %s got no token)", objectiveName(o), u.answers()))
 		case !math.IsNaN(y):
 			is, limit := msApart(y, o.LimitMS)
 			out = append(out, fmt.Sprintf("%s is %s (limit %s%s%s)", objectiveName(o), is, limit, straddles(s, o, y), elsewhere(steps, i, of, o)))
 		}
 	}
 	if s.ErrorRate != nil && *s.ErrorRate > 0 {
-		out = append(out, percentage(*s.ErrorRate)+" of turns fail")
+		out = append(out, fmt.Sprintf("%s of %s fail", percentage(*s.ErrorRate), u.answers()))
 	}
 	if len(out) == 0 {
 		return "no figure is at hand"
@@ -481,7 +481,7 @@ func curvatureKnee(u unit, steps []measurement.StepResult) measurement.Knee {
 			notes = append(notes, fmt.Sprintf("The loads end at %s, before saturation: where higher ones are tried the elbow lies elsewhere, so it compares only with that of a run over the same loads.", u.of(all.x[len(all.x)-1])))
 		}
 		if i := slices.IndexFunc(steps[:len(c.x)], func(s measurement.StepResult) bool { return s.TTFTP95 == nil }); i >= 0 {
-			notes = append(notes, fmt.Sprintf("From %s on P95 TTFT is censored and taken at the age at which turns were given up, which is less than it was.", u.of(steps[i].Rate)))
+			notes = append(notes, fmt.Sprintf("From %s on P95 TTFT is censored and taken at the age at which %s were given up, which is less than it was.", u.of(steps[i].Rate), u.answers()))
 		}
 		notes = append(notes, fmt.Sprintf("P95 TTFT is %s there, %s at %s and %s at %s.", ms(c.y[knee]), ms(c.y[0]), u.of(c.x[0]), ms(c.y[len(c.y)-1]), rate(c.x[len(c.x)-1])))
 	}
@@ -517,7 +517,7 @@ func saturationKnee(u unit, steps []measurement.StepResult) measurement.Knee {
 	}
 	c := newCurve(whole(steps), func(s *measurement.StepResult) float64 { return value(s.SaturationRatio) }).falling()
 	if len(c.x) == 0 {
-		k.Note = "No step tells how many turns were in flight at its ends."
+		k.Note = fmt.Sprintf("No step tells how many %s were in flight at its ends.", u.answers())
 		return k
 	}
 	x, i := c.negated().crossing(-saturated, linear)
@@ -527,7 +527,7 @@ func saturationKnee(u unit, steps []measurement.StepResult) measurement.Knee {
 		k.Note = fmt.Sprintf("Already %s.", kept(u, steps, c.x[0], c.y[0]))
 	case i == len(c.x):
 		k.Status, k.Rate = measurement.AboveRange, &c.x[i-1]
-		k.Note = fmt.Sprintf("Up to %s at least 95 %% of the turns that come are completed.", u.of(c.x[i-1]))
+		k.Note = fmt.Sprintf("Up to %s at least 95 %% of the %s that come are completed.", u.of(c.x[i-1]), u.answers())
 	default:
 		k.Status, k.Rate, k.Estimate = measurement.Found, &c.x[i-1], figure(x)
 		k.Note = fmt.Sprintf("Of the loads asked, %s; %s.", kept(u, steps, c.x[i-1], c.y[i-1]), kept(u, steps, c.x[i], c.y[i]))
@@ -538,9 +538,9 @@ func saturationKnee(u unit, steps []measurement.StepResult) measurement.Knee {
 // kept says what was asked, what of it came, and what of that was completed.
 func kept(u unit, steps []measurement.StepResult, load, ratio float64) string {
 	if i, _ := StandsFor(steps, load); i >= 0 && steps[i].ArrivedRate != nil {
-		return fmt.Sprintf("at %s, of which %s came, %s of the turns that came were completed", u.of(load), sig(*steps[i].ArrivedRate), completed(ratio))
+		return fmt.Sprintf("at %s, of which %s came, %s of the %s that came were completed", u.of(load), sig(*steps[i].ArrivedRate), completed(ratio), u.answers())
 	}
-	return fmt.Sprintf("at %s %s of the turns that came were completed", u.of(load), completed(ratio))
+	return fmt.Sprintf("at %s %s of the %s that came were completed", u.of(load), completed(ratio), u.answers())
 }
 
 // completed writes completions per arrival; turns left over from the warm-up can make them more than all.

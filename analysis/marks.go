@@ -76,7 +76,15 @@ func (t *ttftCurve) reach(s measurement.StepResult, ty func(float64) vg.Length, 
 	if hi := s.TTFTP95CI[1]; hi != nil {
 		return low, ty(*hi), false
 	}
+	if !unbounded(s) {
+		return low, high, false
+	}
 	return low, min(high+vg.Points(17), top), true
+}
+
+// unbounded reports whether a step had too few turns to bound its P95 above. Files of other tools have no intervals at all.
+func unbounded(s measurement.StepResult) bool {
+	return s.TTFTP95 != nil && s.TTFTP95CI[1] == nil && (s.TTFTP95CI[0] != nil || s.NEff != nil)
 }
 
 // Plot draws the curve; it satisfies plot.Plotter.
@@ -138,7 +146,7 @@ func (t *ttftCurve) legend() []entry {
 	var bounded, open bool
 	for _, s := range t.steps {
 		bounded = bounded || s.TTFTP95 != nil && s.TTFTP95CI[1] != nil
-		open = open || s.TTFTP95 != nil && s.TTFTP95CI[1] == nil
+		open = open || unbounded(s)
 	}
 	if bounded {
 		out = append(out, entry{"95 % interval", sign(func(c *draw.Canvas) {

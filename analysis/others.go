@@ -44,7 +44,7 @@ func throughputKnee(u unit, c measurement.Config, steps []measurement.StepResult
 	}
 	perCall := float64(c.MeasuredTurns())
 	k.Rate = &done.x[top]
-	most := fmt.Sprintf("%s measured turns/s are completed at %s", sig(done.y[top]), u.of(done.x[top]))
+	most := fmt.Sprintf("%s measured %s/s are completed at %s", sig(done.y[top]), u.answers(), u.of(done.x[top]))
 	keeps := u.closed()
 	for _, s := range steps {
 		keeps = keeps || s.Rate == done.x[top] && value(s.SaturationRatio) >= saturated
@@ -139,7 +139,7 @@ func othersSentence(u unit, knees []measurement.Knee) string {
 		switch k.Method {
 		case MethodThroughput:
 			if k.Status == measurement.Found && k.Estimate != nil {
-				add(fmt.Sprintf("most is completed at %s asked, the turns of %s", u.of(*k.Rate), sig(*k.Estimate)))
+				add(fmt.Sprintf("most is completed at %s asked, the %s of %s", u.of(*k.Rate), u.answers(), sig(*k.Estimate)))
 			} else {
 				add("throughput peaks " + where)
 			}

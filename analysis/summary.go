@@ -86,7 +86,7 @@ const tableWidth = 118
 // below the table.
 func stepTable(w io.Writer, u unit, steps []measurement.StepResult) {
 	rows := [][]string{
-		{u.column(), "λ came", "turns", "TTFT P50", "P95", "95 % interval", "ITL P95", "hit", u.live(), "errors", "verdict"},
+		{u.column(), "λ came", u.answers(), "TTFT P50", "P95", "95 % interval", "ITL P95", "hit", u.live(), "errors", "verdict"},
 		{string(u), string(u.perSecond()), "", "ms", "ms", "ms", "ms", "%", "mean", "%", ""},
 	}
 	var flags []string
@@ -256,7 +256,7 @@ func title(r measurement.Results) string {
 // fidelity says how far a run's figures are to be believed.
 func fidelity(r measurement.Results) string {
 	if r.Engine.Fidelity == "" {
-		return "fidelity unknown"
+		return "measured or simulated is not told"
 	}
 	return r.Engine.Fidelity
 }

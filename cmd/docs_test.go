@@ -10,25 +10,57 @@ import (
 	"testing"
 )
 
-// Every command that docs/simulation.md shows runs, in its order, and writes the files it names, with what the page says is in them.
-func TestSimulationPage(t *testing.T) {
-	text, err := os.ReadFile("../docs/simulation.md")
+// fence is a block of a page: what stands behind its three ticks, and its text.
+type fence struct{ language, file, text string }
+
+func fencesOf(page string) (out []fence) {
+	for _, m := range regexp.MustCompile("(?s)```([a-z]*) ?([^\n]*)\n(.*?)```").FindAllStringSubmatch(page, -1) {
+		out = append(out, fence{m[1], m[2], m[3]})
+	}
+	return out
+}
+
+// runPage runs every command that a page of docs shows, in order, in a folder that holds the files that it shows by name. It returns the
+// folder, and all that was printed.
+func runPage(t *testing.T, page string, commands int, files map[string]string) (dir, printed string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "docs", page))
 	if err != nil {
 		t.Fatal(err)
 	}
-	bin, dir := build(t), t.TempDir()
-	ran, printed := 0, ""
-	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
-		for line := range strings.Lines(block[1]) {
-			words := strings.Fields(line)
+	bin := build(t)
+	dir = t.TempDir()
+	for name, from := range files {
+		content, err := os.ReadFile(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(dir, name), content)
+	}
+	blocks := fencesOf(string(text))
+	for _, b := range blocks {
+		if b.file != "" {
+			write(t, filepath.Join(dir, b.file), []byte(b.text))
+		}
+	}
+	ran := 0
+	for _, b := range blocks {
+		if b.language != "sh" {
+			continue
+		}
+		for line := range strings.Lines(b.text) {
+			words := splitWords(line)
 			out, err := command(t, bin, dir, words[0], words[1:]...).CombinedOutput()
-			if err != nil {
+			if err != nil || len(out) == 0 {
 				t.Fatalf("%s: %v\n%s", line, err, out)
+			}
+			if bad := regexp.MustCompile(`NaN|[+-]Inf`).Find(out); bad != nil {
+				t.Errorf("%s: prints %s\n%s", line, bad, out)
 			}
 			ran++
 			printed += string(out)
 			for i, w := range words {
-				if w != "--json" && w != "--dump-steps" {
+				if w != "--json" && w != "--dump-steps" && w != "-o" {
 					continue
 				}
 				if info, err := os.Stat(filepath.Join(dir, words[i+1])); err != nil || info.Size() == 0 {
@@ -37,9 +69,37 @@ func TestSimulationPage(t *testing.T) {
 			}
 		}
 	}
-	if ran != 2 {
-		t.Errorf("the page has %d commands, want 2", ran)
+	if ran != commands {
+		t.Errorf("%s has %d commands, want %d", page, ran, commands)
 	}
+	return dir, printed
+}
+
+func write(t *testing.T, path string, content []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, content, 0o666); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// splitWords splits a command line at spaces that no double quotes hold.
+func splitWords(line string) (words []string) {
+	for _, m := range regexp.MustCompile(`"([^"]*)"|\S+`).FindAllStringSubmatch(line, -1) {
+		if m[1] != "" {
+			m[0] = m[1]
+		}
+		words = append(words, m[0])
+	}
+	return words
+}
+
+// What docs/simulation.md shows is what is printed and written: the heads of its table, and the keys of its JSON.
+func TestSimulationPage(t *testing.T) {
+	text, err := os.ReadFile("../docs/simulation.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, printed := runPage(t, "simulation.md", 2, nil)
 	table := regexp.MustCompile("(?s)```\n(Where the time goes.*?)```").FindSubmatch(text)
 	if table == nil {
 		t.Fatal("the page shows no table")
@@ -58,5 +118,56 @@ func TestSimulationPage(t *testing.T) {
 	first, _, _ := strings.Cut(string(steps[bytes.Index(steps, []byte(`{"type":"step"`)):]), "\n")
 	if got, want := keys.FindAllString(string(shown[1]), -1), keys.FindAllString(first, -1); !slices.Equal(got, want) {
 		t.Errorf("a step has\n%v, on the page it has\n%v", want, got)
+	}
+}
+
+// A model of one's own is any checkpoint's config.json, and a GPU three figures.
+func TestEnginePage(t *testing.T) {
+	_, printed := runPage(t, "engine.md", 3, map[string]string{"config.json": "../simulation/engine/model/testdata/published/qwen3-8b.json"})
+	for _, want := range []string{"llama-3.1-70b simulated on h100-sxm", "simulated on workshop", "gemma-4-12b simulated on l40s"} {
+		if !strings.Contains(printed, want) {
+			t.Errorf("%q is not printed:\n%s", want, printed)
+		}
+	}
+}
+
+// Of the fleets, hits are told by replica.
+func TestFleetPage(t *testing.T) {
+	_, printed := runPage(t, "fleet.md", 3, nil)
+	if !strings.Contains(printed, "By replica") {
+		t.Errorf("nothing is told by replica:\n%s", printed)
+	}
+}
+
+// The trace that the page shows is asked as it came, and stretched.
+func TestWorkloadsPage(t *testing.T) {
+	_, printed := runPage(t, "workloads.md", 4, nil)
+	for _, want := range []string{"λ 2.2222 requests/s", "λ 2 requests/s", "λ 8 requests/s", "radix"} { // two gaps in .9 s
+		if !strings.Contains(printed, want) {
+			t.Errorf("%q is not printed:\n%s", want, printed)
+		}
+	}
+}
+
+// Links within the repository lead to files that are there.
+func TestLinks(t *testing.T) {
+	pages, err := filepath.Glob("../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range append(pages, "../README.md", "../ARCHITECTURE.md", "../CONTRIBUTING.md") {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`\]\(([^)\s]+)\)`).FindAllStringSubmatch(string(text), -1) {
+			target, _, _ := strings.Cut(m[1], "#")
+			if target == "" || strings.Contains(target, "://") {
+				continue
+			}
+			if _, err := os.Stat(filepath.Join(filepath.Dir(page), target)); err != nil {
+				t.Errorf("%s links %s: %v", page, m[1], err)
+			}
+		}
 	}
 }

@@ -16,6 +16,9 @@ func TestAsked(t *testing.T) {
 	}{
 		{Config{Turns: 4}, ""},
 		{Config{LoadOf: Requests}, ""},
+		{Config{LoadOf: Requests, Turns: 1, Unknown: []string{"prompt_tokens", "output_tokens"}}, ""},
+		{Config{LoadOf: Requests, Turns: 1, OutputTokens: 64, Unknown: []string{"prompt_tokens"}}, "answers of 64 tokens"},
+		{Config{LoadOf: Requests, Turns: 1, PromptTokens: 512, Unknown: []string{"output_tokens"}}, "prompts of 512 tokens"},
 		{lone, "prompts of 512 tokens, answers of 64 tokens"},
 		{prefixed, "prompts of 2560 tokens on average: one of 8 shared prefixes (Zipf 1.1) of 2048, then lognormal:512:0.8 of their own, answers of 64 tokens on average (uniform:28:100)"},
 		{one, "prompts of 2560 tokens on average: the same prefix of 2048, then lognormal:512:0.8 of their own, answers of 64 tokens on average (uniform:28:100)"},

@@ -294,11 +294,11 @@ const (
 type Knee struct {
 	Status   KneeStatus  `json:"status"`
 	Rate     *float64    `json:"rate_calls_per_s"`     // the largest passing rate below the first failing one (slo), or the elbow
-	Estimate *float64    `json:"estimate_calls_per_s"` // interpolated between steps
+	Estimate *float64    `json:"estimate_calls_per_s"` // of the SLO knee Logistic's, held near the steps around the limit; without one, and of the others, interpolated between steps
 	CI95     [2]*float64 `json:"ci95_calls_per_s"`
 	Method   string      `json:"method"`
 	Note     string      `json:"note"`
-	Logistic *Fit        `json:"logistic,omitempty"` // beside the estimate of the SLO knee: the same from a logistic curve
+	Logistic *Fit        `json:"logistic,omitempty"` // of the SLO knee: a logistic curve through the late turns of all steps; nil where they tell none
 }
 
 // Fit is a knee read off a fitted curve.

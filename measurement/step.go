@@ -84,7 +84,7 @@ func (c *Config) FirstTurn() int {
 // MeasuredTurns is how many turns of a call are measured, at least 1.
 func (c *Config) MeasuredTurns() int { return max(1, c.Turns-1) }
 
-// Asked is what single requests ask, in a few words; "" for other calls.
+// Asked is what single requests ask, in a few words; "" for other calls, and where nothing of it is told.
 func (c *Config) Asked() string {
 	if !c.Lone() {
 		return ""
@@ -100,8 +100,9 @@ func (c *Config) Asked() string {
 			text += ", again and again"
 		}
 		return text
-	case c.PrefixTokens == 0:
+	case c.PrefixTokens == 0 && c.Told("prompt_tokens"):
 		text = tokens("prompts", c.PromptTokens, c.PromptLengths)
+	case c.PrefixTokens == 0:
 	default:
 		prefix := "the same prefix"
 		if c.Prefixes > 1 {
@@ -112,7 +113,13 @@ func (c *Config) Asked() string {
 		}
 		text = fmt.Sprintf("prompts of %d tokens on average: %s of %d, then %s of their own", c.PromptTokens, prefix, c.PrefixTokens, c.PromptLengths)
 	}
-	return text + ", " + tokens("answers", c.OutputTokens, c.OutputLengths)
+	if !c.Told("output_tokens") {
+		return text
+	}
+	if text != "" {
+		text += ", "
+	}
+	return text + tokens("answers", c.OutputTokens, c.OutputLengths)
 }
 
 // tokens says how long something is; by is its distribution, if it has one.

@@ -240,6 +240,7 @@ func zeroTTFT(p *point) Check {
 func rising(p *point) Check {
 	c := Check{Name: "percentiles rise, from 0 on", Outcome: Consistent}
 	var parts, bad []string
+	n := 0
 	for _, of := range []struct {
 		name string
 		in   *spread
@@ -247,18 +248,20 @@ func rising(p *point) Check {
 		before, at := 0., 0.
 		for _, q := range slices.Sorted(maps.Keys(of.in.quantiles)) {
 			v, name := of.in.quantiles[q], fmt.Sprintf("P%s %s", short(100*q), of.name)
-			parts = append(parts, fmt.Sprintf("%s %s", name, short(v)))
 			switch {
 			case v < 0:
-				bad = append(bad, name+" is negative, which no time is")
+				bad = append(bad, fmt.Sprintf("%s is %s ms, and no time is negative", name, short(v)))
 			case v < before*(1-1e-9):
-				bad = append(bad, fmt.Sprintf("%s is less than P%s", name, short(100*at)))
+				bad = append(bad, fmt.Sprintf("%s is %s ms, less than P%s, %s ms", name, short(v), short(100*at), short(before)))
 			}
-			before, at = v, q
+			before, at, n = v, q, n+1
+		}
+		if len(of.in.quantiles) > 0 {
+			parts = append(parts, of.name)
 		}
 	}
-	if len(parts) > 0 {
-		c.Figures = strings.Join(parts, ", ") + " ms"
+	if n > 0 {
+		c.Figures = fmt.Sprintf("%d of %s", n, strings.Join(parts, ", "))
 	}
 	if len(bad) > 0 {
 		c.Outcome, c.Says = Doubtful, strings.Join(bad, "; ")
@@ -288,7 +291,7 @@ func tokenSums(p *point) Check {
 		sum, want float64
 	}{
 		{"output tokens", p.outputSum, p.outputLen * ok},
-		{"output tokens", p.outputRate * p.duration, p.outputLen * ok},
+		{"output tokens by their rate", p.outputRate * p.duration, p.outputLen * ok},
 		{"input tokens", p.inputSum, p.inputLen * ok},
 	} {
 		if !finite(k.sum) || !finite(k.want) || k.want == 0 {

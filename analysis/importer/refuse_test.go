@@ -286,7 +286,7 @@ func TestLintPercentiles(t *testing.T) {
 		says string
 	}{
 		{"2,50,90", Consistent, ""}, {"2,90,90", Consistent, ""}, {"2,,", Untold, ""},
-		{"2,50,-5", Doubtful, "P95 TTFT is negative, which no time is"}, {"2,90,50", Doubtful, "P95 TTFT is less than P50"},
+		{"2,50,-5", Doubtful, "P95 TTFT is -5 ms, and no time is negative"}, {"2,90,50", Doubtful, "P95 TTFT is 50 ms, less than P50, 90 ms"},
 	} {
 		checks, _, err := Lint(File{Name: "f", Data: []byte("rate,ttft_p50_ms,ttft_p95_ms\n" + c.row + "\n")})
 		if err != nil {

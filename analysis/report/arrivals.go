@@ -102,9 +102,18 @@ func gaps(log *measurement.Log) string {
 	return b.String()
 }
 
-// client is how the generator itself did, step by step.
+// foreign reports whether another tool measured a run: it knows nothing of what only ours counts.
+func foreign(r *measurement.Results) bool {
+	return r.Tool != "" && !strings.HasPrefix(r.Tool, "kneeload") && !strings.HasPrefix(r.Tool, "kneesim")
+}
+
+// client is how the generator itself did, step by step; empty where the files tell nothing of it.
 func client(r *measurement.Results, ss []step) table {
 	logged := slices.ContainsFunc(ss, func(s step) bool { return len(s.turns) > 0 })
+	dials := !foreign(r) || slices.ContainsFunc(ss, func(s step) bool { return s.Dialed+s.Retries > 0 })
+	if !dials && !slices.ContainsFunc(ss, func(s step) bool { return s.ScheduleLagP99 != nil }) {
+		return table{}
+	}
 	t := table{Caption: "The generator's own health", Head: []column{{Name: asked(r.Config), Unit: unit(r.Config)}}}
 	if logged {
 		t.Head = append(t.Head, column{Name: "turns", Unit: "sent"}, column{Name: "lateness P50", Unit: "ms"})
@@ -113,7 +122,9 @@ func client(r *measurement.Results, ss []step) table {
 	if logged {
 		t.Head = append(t.Head, column{Name: "most", Unit: "ms"}, column{Name: "reused", Unit: "% of turns"}, column{Name: "held", Unit: "by the cap"}, column{Name: "own faults", Unit: "turns"})
 	}
-	t.Head = append(t.Head, column{Name: "dialed", Unit: "in TTFT"}, column{Name: "sent again"})
+	if dials {
+		t.Head = append(t.Head, column{Name: "dialed", Unit: "in TTFT"}, column{Name: "sent again"})
+	}
 	for i := range ss {
 		s := &ss[i]
 		cells := []string{digits(s.Rate)}
@@ -148,7 +159,10 @@ func client(r *measurement.Results, ss []step) table {
 		if slices.Contains(s.Flags, measurement.FlagClientLimited) {
 			class = "fail"
 		}
-		t.add(class, append(cells, thousands(s.Dialed), thousands(s.Retries))...)
+		if dials {
+			cells = append(cells, thousands(s.Dialed), thousands(s.Retries))
+		}
+		t.add(class, cells...)
 	}
 	return t
 }

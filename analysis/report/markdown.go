@@ -37,7 +37,7 @@ func (r Run) Markdown(w io.Writer) error {
 	}
 
 	if len(res.Steps) > 0 {
-		fmt.Fprintf(&b, "| %s, %s | came | turns | TTFT P50, ms | P95, ms | 95 %% interval | ITL P95, ms | hit rate, %% | %s | errors, %% | verdict | flags |\n", asked(res.Config), unit(res.Config), live(res.Config))
+		fmt.Fprintf(&b, "| %s, %s | came | %s | TTFT P50, ms | P95, ms | 95 %% interval | ITL P95, ms | hit rate, %% | %s | errors, %% | verdict | flags |\n", asked(res.Config), unit(res.Config), answers(res.Config), live(res.Config))
 		b.WriteString("|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|:--|:--|\n")
 	} else {
 		b.WriteString("The run has no step.\n")

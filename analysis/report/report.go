@@ -44,7 +44,7 @@ type document struct {
 	Style, Policy                    any
 	Title, Label, Who, Where, Load   string
 	Fidelity                         string
-	Measured                         bool
+	Measured, Foreign                bool
 	Sentence, Binds, Sure, Note      string
 	Evidence, Warnings               []string
 	MoreWarnings                     int
@@ -109,7 +109,7 @@ func (r *Run) document() document {
 		Chunks:      slices.ContainsFunc(res.Steps, func(s measurement.StepResult) bool { return s.ITLBasis == "chunk" }),
 		Certificate: certificate(res.Arrivals), Tests: arrivalTests(res.Arrivals), Gaps: template.HTML(gaps(r.Log)),
 		Curve: template.HTML(curve(res, ss)), Ridge: template.HTML(ridge(res, drawn)), Turns: template.HTML(byTurn(res, ss, pass, fail)), ByTurn: byTurnTable(res, drawn),
-		Client: client(res, ss[:min(len(ss), mostRows)]), Engine: engineTable(res, drawn), Failures: failures(ss),
+		Foreign: foreign(res), Client: client(res, ss[:min(len(ss), mostRows)]), Engine: engineTable(res, drawn), Failures: failures(ss),
 		Settings: settings(res, r.Log), EngineFacts: engine(res.Engine), Source: clip(r.Source, 120), Tool: clip(res.Tool, 80),
 	}
 	d.Details, d.MoreDetails, d.DetailsLeft = details(res.Engine.Details)
@@ -147,6 +147,10 @@ func (r *Run) document() document {
 func (r *Run) tell(d *document, ss []step, chosen []int, pass, fail int) {
 	if len(chosen) < len(ss) {
 		d.Left = fmt.Sprintf("Of %d steps the %d around the knee are drawn.", len(ss), len(chosen))
+	}
+	if r.Log == nil && foreign(&r.Results) {
+		d.Missing = "This report was made from results alone, figures of each load: without the single requests there is no distribution of TTFT, no course of a step and no test of the arrivals."
+		return
 	}
 	if r.Log == nil {
 		d.Missing = "This report was made from results alone. The turn log (.turns.jsonl) also has the distribution of TTFT, the course of each step, the instants of the calls and the samples of the engine."

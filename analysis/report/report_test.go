@@ -313,6 +313,13 @@ func TestOddRuns(t *testing.T) {
 			r.Results.Config.SLO = append(r.Results.Config.SLO, o)
 			r.Results.Steps[0].Objectives = append(r.Results.Steps[0].Objectives, measurement.ObjectiveResult{Objective: o, ValueMS: ptr(12.)})
 		}), "P95 ITL over the load"},
+		{"another tool's results", only(func(r *Run) {
+			r.Log, r.Results.Tool = nil, "SGLang bench_serving"
+			for i := range r.Results.Steps {
+				r.Results.Steps[i].ScheduleLagP99, r.Results.Steps[i].Dialed, r.Results.Steps[i].Retries = nil, 0, 0
+			}
+		}), "The files tell nothing of it."},
+		{"another tool's, and TTFT", only(func(r *Run) { r.Log, r.Results.Tool = nil, "GuideLLM" }), "as the tool counts it"},
 		{"results alone", only(func(r *Run) { r.Log = nil }), "This report was made from results alone."},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -422,5 +429,19 @@ func TestFiguresBesideALimit(t *testing.T) {
 		if got := against(c.v, c.limit); got != c.want {
 			t.Errorf("%v beside %v is %s, want %s", c.v, c.limit, got, c.want)
 		}
+	}
+}
+
+// A column that holds nothing in any row is left out, and no other.
+func TestWithoutUnknown(t *testing.T) {
+	all := table{Head: []column{{Name: "a"}, {Name: "b"}, {Name: "c"}, {Name: "d"}}}
+	all.add("", none, "1", none, none)
+	all.add("", none, none, "2", none)
+	got := all.withoutUnknown()
+	if len(got.Head) != 2 || got.Head[0].Name != "b" || got.Head[1].Name != "c" || got.Rows[1].Cells[0].Text != none || got.Rows[1].Cells[1].Text != "2" {
+		t.Errorf("%+v", got)
+	}
+	if empty := (table{Head: []column{{Name: "a"}}}).withoutUnknown(); len(empty.Head) != 1 {
+		t.Errorf("without rows: %+v", empty)
 	}
 }

@@ -118,7 +118,7 @@ func ridge(r *measurement.Results, ss []step) string {
 	axis(&b, x.ticks, "TTFT, ms; rows: "+asked(r.Config)+", "+unit(r.Config))
 	b.WriteString(`</div>`)
 	if !logged {
-		b.WriteString(`<p class="small">Only percentiles are known: the distribution itself is in the turn log.</p>`)
+		b.WriteString(`<p class="small">Only percentiles are known: a distribution takes the single turns, which a turn log holds.</p>`)
 	}
 	return b.String()
 }

@@ -51,7 +51,7 @@ const mostRows = 200
 // stepTable is the steps in the order in which they were run.
 func stepTable(r *measurement.Results) table {
 	c := r.Config
-	t := table{Caption: "Steps, in the order in which they were run", Head: []column{{Name: asked(c), Unit: unit(c)}, {Name: "came", Unit: loadOf(c) + "/s"}, {Name: "turns"}, {Name: "TTFT P50", Unit: "ms"}, {Name: "P95", Unit: "ms"},
+	t := table{Caption: "Steps, in the order in which they were run", Head: []column{{Name: asked(c), Unit: unit(c)}, {Name: "came", Unit: loadOf(c) + "/s"}, {Name: answers(c)}, {Name: "TTFT P50", Unit: "ms"}, {Name: "P95", Unit: "ms"},
 		{Name: "95 % interval", Unit: "ms"}, {Name: "P99", Unit: "ms"}, {Name: "ITL P95", Unit: "ms"}, {Name: "hit rate", Unit: "%"}, {Name: live(c), Unit: "mean"},
 		{Name: "output", Unit: "tokens/s"}, {Name: "errors", Unit: "%"}, {Name: "holds", Unit: "probability"}, {Name: "verdict", Left: true}, {Name: "flags", Left: true}}}
 	for i := range r.Steps {
@@ -67,6 +67,20 @@ func stepTable(r *measurement.Results) table {
 		cells[13].Class, cells[13].Mark = "verdict", sign(s.Verdict)
 		for _, f := range s.Flags[:min(len(s.Flags), 15)] {
 			cells[14].Flags = append(cells[14].Flags, named{clip(f, 40), measurement.FlagMeaningOf(f, c.LoadOf)})
+		}
+	}
+	return t.withoutUnknown()
+}
+
+// withoutUnknown is a table without the columns that hold nothing in any row.
+func (t table) withoutUnknown() table {
+	for i := len(t.Head) - 1; i >= 0 && len(t.Rows) > 0; i-- {
+		if slices.ContainsFunc(t.Rows, func(r row) bool { return r.Cells[i].Text != none }) {
+			continue
+		}
+		t.Head = slices.Delete(t.Head, i, i+1)
+		for j := range t.Rows {
+			t.Rows[j].Cells = slices.Delete(t.Rows[j].Cells, i, i+1)
 		}
 	}
 	return t

@@ -172,6 +172,14 @@ func loadOf(c measurement.Config) string {
 	return "calls"
 }
 
+// answers names what a step counts: turns, or requests of which each is a call.
+func answers(c measurement.Config) string {
+	if c.LoadOf == measurement.Requests {
+		return measurement.Requests
+	}
+	return "turns"
+}
+
 // asked names the load asked for.
 func asked(c measurement.Config) string {
 	if closed(c) {
@@ -336,7 +344,7 @@ func who(r *measurement.Results) string {
 func fidelity(r *measurement.Results) string {
 	switch r.Engine.Fidelity {
 	case "":
-		return "fidelity unknown"
+		return "measured or simulated is not told"
 	case "measured":
 		return "measured"
 	}
@@ -352,8 +360,12 @@ func load(c measurement.Config) string {
 	if c.GapMinSeconds == c.GapMaxSeconds {
 		gap = digits(c.GapMinSeconds) + " s"
 	}
-	if c.Asked() != "" {
-		return fmt.Sprintf("Requests %s: %s.", arrive(c), c.Asked())
+	if c.Lone() {
+		asked := c.Asked()
+		if asked == "" {
+			asked = "how long prompts and answers were the files do not tell"
+		}
+		return fmt.Sprintf("Requests %s: %s.", arrive(c), asked)
 	}
 	var of []string // what is known of them
 	for _, s := range []named{{"turns", plural(c.Turns, "turn") + " each"}, {"system_prompt_tokens", "a system prompt of " + thousands(c.SystemPromptTokens) + " tokens"},
@@ -369,7 +381,7 @@ func load(c measurement.Config) string {
 func arrive(c measurement.Config) string {
 	switch {
 	case !c.Told("arrivals"):
-		return "arrive as the files do not tell"
+		return "arrive in a way that the files do not tell"
 	case closed(c):
 		return "follow each other without a pause"
 	case c.Arrivals == "trace":

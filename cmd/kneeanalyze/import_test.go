@@ -56,7 +56,7 @@ func TestImport(t *testing.T) {
 func TestLint(t *testing.T) {
 	inRuns(t)
 	got := command(t, "lint", "results/sglang_conc16.jsonl", "results/L40S.turns.jsonl")
-	if got.code != 0 || !strings.Contains(got.out, "16 requests at once (results/sglang_conc16.jsonl:1)") || !strings.Contains(got.out, "events hold about 29.23 tokens") || !strings.Contains(got.out, "kneefinder turn log") {
+	if got.code != 0 || !strings.Contains(got.out, "16 requests at once (results/sglang_conc16.jsonl:1)") || !strings.Contains(got.out, "events hold about 29.23 tokens") || !strings.Contains(got.out, "\nof 10 checks 1 are doubtful and 4 cannot be made\n") || !strings.Contains(got.out, "kneefinder turn log") {
 		t.Errorf("lint: %d %q %q", got.code, got.out, got.err)
 	}
 	for _, line := range strings.Split(strings.TrimSpace(got.out), "\n") {

@@ -39,7 +39,15 @@ func (l *lint) Run(ctx context.Context, std cli.Streams) error {
 			fmt.Fprintln(std.Out)
 		}
 		fmt.Fprintf(std.Out, "%s: %s\n", f.Name, found.Kind)
-		doubtful += printChecks(std.Out, checks)
+		n := printChecks(std.Out, checks)
+		untold := 0
+		for _, c := range checks {
+			if c.Outcome == importer.Untold {
+				untold++
+			}
+		}
+		fmt.Fprintf(std.Out, "of %d checks %d are doubtful and %d cannot be made\n", len(checks), n, untold)
+		doubtful += n
 	}
 	if l.Fail && doubtful > 0 {
 		return cli.NotMet("%d checks are doubtful", doubtful)

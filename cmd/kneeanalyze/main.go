@@ -18,7 +18,7 @@
 // knee takes turn logs (.turns.jsonl), which it analyses anew, results (.json), which it shows as they are, and the result files of
 // other tools, which it knows by what is in them; runs of one tool at several loads make one curve, and import writes them as
 // results. --slo judges turn logs and other tools' files by other objectives; results keep theirs. lint checks whether the figures of a file agree with each other. Analysing a
-// run's turn log gives the figures of its results. It prints a sentence or two on each knee, what binds there and what speaks
+// run's turn log gives the figures of its results. A file named - is standard input. It prints a sentence or two on each knee, what binds there and what speaks
 // for it, then the steps as a table with the meaning of their flags, a certificate of the arrivals (whether calls really were
 // sent as a Poisson process, and how late), and warnings of what is doubtful. The knees:
 //
@@ -76,7 +76,7 @@ type commands struct {
 	Version kong.VersionFlag `help:"Print the version."`
 }
 
-const description = `Find the knee of a load curve in files, without an endpoint.
+const description = `Find the knee of a load curve in files, without an endpoint. A file named - is standard input.
 
 Examples:
   kneeanalyze knee results/L40S.turns.jsonl -o L40S.png

@@ -8,7 +8,8 @@
 //	kneesim simulate --preset demo --rates 2 --no-extend --dump-steps steps.jsonl
 //	kneesim simulate --model llama-3.1-8b --gpu h100 --prompt-tokens lognormal:512:0.8 --output-tokens 128 --rates 8,16 --label requests
 //
-// Its numbers are those of a model that no measurement has calibrated: good for screening, to be confirmed on hardware.
+// Without a GPU file of kneesim anchor its numbers are those of a model that no measurement has calibrated: good for screening, to be
+// confirmed on hardware.
 package main
 
 import (
@@ -33,6 +34,7 @@ import (
 
 type commands struct {
 	Simulate   simulate         `cmd:"" help:"Sweep call rates against an engine model in virtual time."`
+	Hits       traceHits        `cmd:"" help:"Print what prefix caches of several sizes find of a trace."`
 	Anchor     calibrate        `cmd:"" help:"Calibrate the engine model to a real engine: measure it at low load, fit a GPU file."`
 	Completion cli.Completion   `cmd:"" help:"Print a script that completes command lines in bash, zsh or fish."`
 	Version    kong.VersionFlag `help:"Print the version."`

@@ -105,6 +105,9 @@ func valuesOf(m machine) map[string]float64 {
 	}
 	peak := 0.
 	for i, r := range f.PerReplica() {
+		if r.Stats.KVPoolBytes == 0 { // it is down, and has no pool
+			r.Stats.KVPeakBytes = 0
+		}
 		own := figures(r.Stats)
 		for _, name := range []string{measurement.SampleRunning, measurement.SampleKVUsage, measurement.SamplePrompt, measurement.SampleCached} {
 			values[measurement.OfReplica(i, name)] = own[name]

@@ -41,15 +41,15 @@ func knee() *builder {
 	b.row("The answer")
 	b.add(5, 5, figure{
 		title: "SLO knee", unit: "calls/s",
-		about: "The highest rate tried that still holds the objective, below the first that does not; interpolated: where the curve crosses the limit between the rates tried. Empty while there is none. Of the newest run of the label in the time range, as last seen; until its first step begins, that is the run before it.",
+		about: "The highest rate tried that still holds the objective, below the first that does not; estimated: where a logistic curve through the late turns of all rates reaches what the objective allows, or, without one, where P95 TTFT crosses the limit between the rates tried. Empty while there is none. Of the newest run of the label in the time range, as last seen; until its first step begins, that is the run before it.",
 		series: []series{
 			{expr: kneeOf(names.KneeRate, is(names.Knee, "slo")), legend: "tried"},
-			{expr: kneeOf(names.KneeEstimate, is(names.Knee, "slo")), legend: "interpolated"},
+			{expr: kneeOf(names.KneeEstimate, is(names.Knee, "slo")), legend: "estimated"},
 		},
 	})
 	b.add(5, 5, figure{
 		title: "95 % interval of the SLO knee", unit: "calls/s",
-		about: "Ends of the interval of the interpolated knee. An end that is missing is unbounded: a longer step, or another rate, bounds it. While the run goes on, one that was bounded and is no more keeps its last value.",
+		about: "Ends of the interval of the estimated knee. An end that is missing is unbounded: a longer step, or another rate, bounds it. While the run goes on, one that was bounded and is no more keeps its last value.",
 		series: []series{
 			{expr: kneeOf(names.KneeLow, is(names.Knee, "slo")), legend: "from"},
 			{expr: kneeOf(names.KneeHigh, is(names.Knee, "slo")), legend: "to"},

@@ -62,7 +62,7 @@ func (e *Engine) peaks() {
 }
 
 // Usage is the part of the pool that running requests hold, from 0 to 1.
-func (s Stats) Usage() float64 { return float64(s.KVUsedBytes) / float64(s.KVPoolBytes) }
+func (s Stats) Usage() float64 { return float64(s.KVUsedBytes) / float64(max(1, s.KVPoolBytes)) }
 
 // CacheHitRate is CachedTokens / PromptTokens, 0 without any.
 func (s Stats) CacheHitRate() float64 {

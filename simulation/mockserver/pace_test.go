@@ -173,3 +173,21 @@ func BenchmarkRequest(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkPacing is how late clients in the same process hear tokens, one in 20 ms for each of many streams in lockstep, and by how
+// much streams have drifted at their end.
+func BenchmarkPacing(b *testing.B) {
+	for _, streams := range []int{100, 500, 1000, 1200, 1500, 2000} {
+		b.Run(fmt.Sprint(streams), func(b *testing.B) {
+			const tokens = 250
+			for b.Loop() {
+				late := paced(b, streams, tokens, 0)
+				all := slices.Concat(late...)
+				ms := func(d time.Duration) float64 { return float64(d) / 1e6 }
+				b.ReportMetric(ms(quantile(all, .5)), "P50-ms")
+				b.ReportMetric(ms(quantile(all, .99)), "P99-ms")
+				b.ReportMetric(ms(quantile(late[len(late)-1], .5)-quantile(late[tokens/2], .5)), "drift-ms")
+			}
+		})
+	}
+}

@@ -71,7 +71,7 @@ var help = map[string]string{
 	StepServerTTFT:  "The server's own mean TTFT over the step's window.",
 	StepTTFTMinus:   "Mean of the step's TTFT from when turns were sent, less the server's own mean: network, HTTP, gateway.",
 	KneeRate:        "The knee, where one is found, as far as the run has come: the largest rate that passes below the first that fails (slo), the elbow (curvature), or the last rate at which completions keep up with arrivals (saturation).",
-	KneeEstimate:    "The knee, where one is found, interpolated between the rates tried.",
+	KneeEstimate:    "The knee's estimate, where one is found: of slo by a logistic curve through the late turns of all rates, else interpolated between the rates tried.",
 	KneeLow:         "Lower end of the 95 % interval of the knee's estimate.",
 	KneeHigh:        "Upper end of the 95 % interval of the knee's estimate.",
 	KneeStatus:      "1 for what became of the search for the knee so far, 0 for the others.",

@@ -151,7 +151,7 @@ func kneeSentence(c measurement.Config, k measurement.Knee, final bool) string {
 	case k.Status == measurement.Found && k.Rate != nil:
 		s := fmt.Sprintf("The knee%s: %s %s is the highest load that passes", so, figure(k.Rate, 1), u)
 		if k.Estimate != nil {
-			s += fmt.Sprintf("; the curve crosses the limit near %s", figure(k.Estimate, 1))
+			s += fmt.Sprintf("; it is estimated at %s", figure(k.Estimate, 1))
 			if k.CI95 != [2]*float64{} {
 				s += " (95 % interval " + interval(k.CI95) + ")"
 			}

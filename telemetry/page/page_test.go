@@ -134,7 +134,7 @@ func TestKneeSentence(t *testing.T) {
 		final  bool
 		want   string
 	}{
-		{measurement.Config{}, found, false, "The knee so far: 2 calls/s is the highest load that passes; the curve crosses the limit near 2.47 (95 % interval 2 or more)."},
+		{measurement.Config{}, found, false, "The knee so far: 2 calls/s is the highest load that passes; it is estimated at 2.47 (95 % interval 2 or more)."},
 		{measurement.Config{}, bare, true, "The knee: 0.05 calls/s is the highest load that passes."},
 		{closed, bare, true, "The knee: 0.05 calls at once is the highest load that passes."},
 		{measurement.Config{}, above, false, "No knee so far: 5 calls/s still passes, and is the highest load tried."},

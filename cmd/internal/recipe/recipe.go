@@ -34,6 +34,10 @@ type Recipe struct {
 
 	ChunkedPrefill int     `help:"Tokens of one prefill step; 0: by GPU memory, as SGLang does; -1: prompts are not cut." group:"recipe"`
 	MixedChunk     bool    `help:"SGLang: decode beside prefill." group:"recipe"`
+	MaxPrefills    int     `name:"max-prefill-requests" help:"SGLang: prompts in one prefill step at most; 0: no limit." group:"recipe"`
+	LongPrefill    int     `name:"long-prefill-token-threshold" help:"vLLM: tokens of one prompt in a step at most; 0: no limit." group:"recipe"`
+	SyncSchedule   bool    `name:"no-async-scheduling" help:"vLLM: put a step together when the one before it has ended." group:"recipe"`
+	EnforceEager   bool    `help:"No CUDA graphs." group:"recipe"`
 	BatchedTokens  int     `name:"max-num-batched-tokens" help:"vLLM: tokens of one step; 0: by GPU memory." group:"recipe"`
 	MaxRunning     int     `help:"Requests in one batch at most; 0: 256, vLLM on large GPUs 1024." group:"recipe"`
 	Order          string  `name:"schedule-policy" help:"Who waits first: fcfs, lpm (longest cached prefix) or priority." complete:"fcfs,lpm,priority" placeholder:"NAME" group:"recipe"`
@@ -69,7 +73,8 @@ func (r Recipe) Config(preset string) (engine.Config, error) {
 	c := engine.Config{Model: m, GPU: g, Recipe: engine.Recipe{
 		Kind: engine.Kind(r.Engine), Order: engine.Order(r.Order),
 		MaxRunning: r.MaxRunning, ContextLimit: r.ContextLength, BatchedTokens: r.BatchedTokens,
-		ChunkedPrefill: r.ChunkedPrefill, MixedChunk: r.MixedChunk,
+		ChunkedPrefill: r.ChunkedPrefill, MixedChunk: r.MixedChunk, MaxPrefillRequests: r.MaxPrefills,
+		LongPrefill: r.LongPrefill, SyncScheduling: r.SyncSchedule, Eager: r.EnforceEager,
 		MemFraction: r.MemFraction, KVTokens: r.KVTokens, KVScheme: kv.Scheme(r.KVScheme), PageTokens: r.PageSize, WindowRatio: r.WindowRatio,
 		Eviction: kv.Eviction(r.Eviction), NoPrefix: r.NoPrefixCache, HostBytes: int64(r.HostGB * 1e9),
 		TP: r.TP, PP: r.PP, EP: r.EP, DP: r.DP,
