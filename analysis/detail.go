@@ -155,7 +155,11 @@ func batches(w io.Writer, e *measurement.EngineResult) {
 		*p.BatchMean, plain(p.BatchMost, "%.0f", 1), grouped(fmt.Sprintf("%.0f", p.Steps)), maybe(p.PrefillMean), maybe(p.DecodeMean), maybe(p.QueryMean))
 	text += fmt.Sprintf(" Of the steps %s prefill, and %s decode beside it.", plain(p.PrefillShare, "%.1f %%", 100), plain(p.MixedShare, "%.1f %%", 100))
 	if e.PrefillBusy != nil && e.DecodeBusy != nil {
-		text += fmt.Sprintf(" Steps with a prefill take %.0f %% of the time, the others %.0f %%.", 100**e.PrefillBusy, 100**e.DecodeBusy)
+		each, of := 1., ""
+		if n := len(e.Replicas); n > 1 {
+			each, of = float64(n), " of each replica"
+		}
+		text += fmt.Sprintf(" Steps with a prefill take %.0f %% of the time%s, the others %.0f %%.", 100**e.PrefillBusy/each, of, 100**e.DecodeBusy/each)
 	}
 	sentences(w, "Batches", text)
 }

@@ -39,8 +39,6 @@ var rooms = map[string][]string{
 	"analysis/report":           {"measurement", "analysis"},
 	"analysis/importer":         {"measurement", "analysis", "telemetry/names"},
 	"simulation":                {"generator", "generator/workload", "measurement", "clock", "simulation/..."},
-	"simulation/projection":     {"generator", "measurement", "clock", "simulation/..."},
-	"simulation/search":         {"generator", "measurement", "clock", "simulation/...", "analysis"},
 	"simulation/anchor":         {"simulation/engine", "simulation/engine/...", "generator", "generator/workload", "measurement", "clock"},
 	"simulation/mockserver":     {"simulation/engine", "simulation/fleet", "generator/wire", "clock"},
 	"grafana":                   {"grafana/..."},

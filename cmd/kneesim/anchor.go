@@ -262,6 +262,9 @@ func standing(cfg engine.Config, r measurement.Results) string {
 	a := cfg.GPU.Anchor
 	if foreign := anchor.Foreign(cfg); a == nil || foreign != nil {
 		out := fmt.Sprintf("Uncalibrated: a model of %s on %s, not a measurement.", cfg.Model.Name, cfg.GPU.Name)
+		if cfg.GPU.Scaled() {
+			out += fmt.Sprintf(" No kernels were measured on it: it is taken to reach as much of its data sheet's peaks as the %s.", cfg.GPU.Measured)
+		}
 		if foreign != nil {
 			out += fmt.Sprintf("\nNothing was measured of it: %v.", foreign)
 		}

@@ -16,6 +16,7 @@ type ChatRequest struct {
 	Stream        bool            `json:"stream,omitempty"`
 	StreamOptions *StreamOptions  `json:"stream_options,omitempty"`
 	IgnoreEOS     bool            `json:"ignore_eos,omitempty"`
+	Priority      int             `json:"priority,omitempty"` // SGLang serves the highest first, vLLM the lowest
 	User          string          `json:"user,omitempty"`
 	Stop          json.RawMessage `json:"stop,omitempty"`
 }

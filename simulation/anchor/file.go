@@ -37,6 +37,7 @@ func WriteGPU(w io.Writer, g gpu.GPU) error {
 	type attention struct {
 		HeadDim  int    `json:"head_dim"`
 		Fraction figure `json:"fraction"`
+		Whole    bool   `json:"whole,omitempty"`
 	}
 	type collective struct {
 		GPUs int     `json:"gpus"`
@@ -105,10 +106,10 @@ func WriteGPU(w io.Writer, g gpu.GPU) error {
 		}
 	}
 	for _, p := range k.Prefill {
-		f.Kernels.Prefill = append(f.Kernels.Prefill, attention{p.HeadDim, figure(p.Fraction)})
+		f.Kernels.Prefill = append(f.Kernels.Prefill, attention{p.HeadDim, figure(p.Fraction), p.Whole})
 	}
 	for _, d := range k.Decode {
-		f.Kernels.Decode = append(f.Kernels.Decode, attention{d.HeadDim, figure(d.Fraction)})
+		f.Kernels.Decode = append(f.Kernels.Decode, attention{HeadDim: d.HeadDim, Fraction: figure(d.Fraction)})
 	}
 	f.Kernels.Pass.Fraction = figure(k.Pass.Fraction)
 	if o := g.Overheads; o != nil {

@@ -60,6 +60,16 @@ func Fit(d Data, m model.Shape, card Card) (Result, error) {
 	if err := f.run(); err != nil {
 		return Result{}, err
 	}
+	if slices.ContainsFunc(f.points, func(r Reading) bool { return r.Kind == Warm }) {
+		again, err := newFitter(d, m, card)
+		if err != nil {
+			return Result{}, err
+		}
+		again.whole = true
+		if err := again.run(); err == nil && again.sizes() < .7*f.sizes() {
+			f = again
+		}
+	}
 	return f.result(d)
 }
 
@@ -236,6 +246,19 @@ func (f *fitter) run() error {
 		return err
 	}
 	return f.wander()
+}
+
+// sizes is the median size of the relative errors, however the points are weighed.
+func (f *fitter) sizes() float64 {
+	times, err := f.predict(f.best, f.points)
+	if err != nil {
+		return math.Inf(1)
+	}
+	var all []float64
+	for i, p := range times {
+		all = append(all, math.Abs(p/f.took[i]-1))
+	}
+	return median(all)
 }
 
 // wander tries starts near the best.

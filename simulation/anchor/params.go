@@ -44,6 +44,7 @@ type space struct {
 	chunk   int
 	knots   []int
 	experts []int // the knots of experts' products, in rows of one; none without experts
+	whole   bool  // prefill's attention computes the rows of a cached prefix too, see gpu.Prefill
 	least   theta // what stands for 0
 	card    Card
 }
@@ -119,7 +120,7 @@ func (s *space) gpu(t theta) gpu.GPU {
 	d := []gpu.Decode{{HeadDim: 1 << 10, Fraction: perByte / v[kvByte]}}
 	g.Kernels = gpu.Kernels{
 		BF16: p, FP8: p, Experts: e, Experts4: e,
-		Prefill: []gpu.Prefill{{HeadDim: 1 << 10, Fraction: flop / v[pair]}},
+		Prefill: []gpu.Prefill{{HeadDim: 1 << 10, Fraction: flop / v[pair], Whole: s.whole}},
 		Decode:  d, DecodeWindow: d,
 		Pass: gpu.Pass{Fraction: 1},
 	}

@@ -152,6 +152,9 @@ func (r *Result) Report(w io.Writer) {
 		fmt.Fprintf(t, "%s\t%d\t%.1f\t%.1f\t%s\t%+.1f\n", s.Kind, s.Points, 100*s.Median, 100*s.Max, s.Worst, 100*s.Bias)
 	}
 	t.Flush()
+	if p := r.GPU.Kernels.Prefill; len(p) > 0 && p[0].Whole {
+		fmt.Fprintln(w, "\nThe attention of a prompt computes the rows of its cached part again: the readings are much nearer so.")
+	}
 	for i, n := range r.Notes {
 		if i == 0 {
 			fmt.Fprintln(w)

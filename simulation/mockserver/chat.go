@@ -108,7 +108,11 @@ func (s *Server) plan(req wire.ChatRequest) (engine.Request, *refusal) {
 			"(%d in the messages, %d in the completion). Please reduce the length of the messages or completion.",
 			c, len(prompt)+limit, len(prompt), limit)
 	}
-	return engine.Request{Prompt: prompt, MaxTokens: limit}, nil
+	priority := req.Priority
+	if s.cfg.Kind == VLLM {
+		priority = -priority
+	}
+	return engine.Request{Prompt: prompt, MaxTokens: limit, Priority: priority}, nil
 }
 
 // promptTokens is a chat as the model reads it: the messages, and the opening of the assistant's answer.

@@ -150,22 +150,28 @@ func (c *client) chat(ctx context.Context, id turn, maxTokens int, messages ...w
 	if resp.StatusCode != http.StatusOK {
 		return heard{err: fmt.Errorf("status %d", resp.StatusCode)}
 	}
+	// What comes is kept with its instant, and read when all is there: reading it takes longer than hearing it.
+	type event struct {
+		at   time.Duration
+		data string
+	}
+	var events []event
 	lines := bufio.NewScanner(resp.Body)
 	for lines.Scan() {
-		now := time.Since(c.start)
-		data, ok := strings.CutPrefix(lines.Text(), "data: ")
-		if !ok {
+		if data, ok := bytes.CutPrefix(lines.Bytes(), []byte("data: ")); ok {
+			events = append(events, event{time.Since(c.start), string(data)})
+		}
+	}
+	h.err = lines.Err()
+	for _, e := range events {
+		if h.end, h.done = e.at, e.data == "[DONE]"; h.done {
 			continue
 		}
-		if h.end, h.done = now, data == "[DONE]"; h.done {
-			continue
-		}
-		if err := h.chunk(now, data); err != nil {
+		if err := h.chunk(e.at, e.data); err != nil {
 			h.err = err
 			return h
 		}
 	}
-	h.err = lines.Err()
 	return h
 }
 

@@ -1,11 +1,13 @@
 package mockserver
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -175,19 +177,85 @@ func BenchmarkRequest(b *testing.B) {
 }
 
 // BenchmarkPacing is how late clients in the same process hear tokens, one in 20 ms for each of many streams in lockstep, and by how
-// much streams have drifted at their end.
+// much streams have drifted at their end. Beside it the same of a bare server, whose handlers sleep until each token is due and write
+// an event that is ready made.
 func BenchmarkPacing(b *testing.B) {
+	const tokens = 250
 	for _, streams := range []int{100, 500, 1000, 1200, 1500, 2000} {
-		b.Run(fmt.Sprint(streams), func(b *testing.B) {
-			const tokens = 250
-			for b.Loop() {
-				late := paced(b, streams, tokens, 0)
-				all := slices.Concat(late...)
-				ms := func(d time.Duration) float64 { return float64(d) / 1e6 }
-				b.ReportMetric(ms(quantile(all, .5)), "P50-ms")
-				b.ReportMetric(ms(quantile(all, .99)), "P99-ms")
-				b.ReportMetric(ms(quantile(late[len(late)-1], .5)-quantile(late[tokens/2], .5)), "drift-ms")
+		for _, server := range []struct {
+			name  string
+			paced func() [][]time.Duration
+		}{
+			{"mock", func() [][]time.Duration { return paced(b, streams, tokens, 0) }},
+			{"bare", func() [][]time.Duration { return pacedBare(b, streams, tokens) }},
+		} {
+			b.Run(fmt.Sprintf("%d/%s", streams, server.name), func(b *testing.B) {
+				for b.Loop() {
+					late := server.paced()
+					all := slices.Concat(late...)
+					ms := func(d time.Duration) float64 { return float64(d) / 1e6 }
+					b.ReportMetric(ms(quantile(all, .5)), "P50-ms")
+					b.ReportMetric(ms(quantile(all, .99)), "P99-ms")
+					b.ReportMetric(ms(quantile(late[tokens-1], .5)-quantile(late[tokens/2], .5)), "drift-ms")
+				}
+			})
+		}
+	}
+}
+
+// pacedBare is paced with a bare server.
+func pacedBare(b *testing.B, streams, tokens int) (late [][]time.Duration) {
+	const step = 20 * time.Millisecond
+	start := time.Now()
+	word := "harbor "
+	event := append(append([]byte("data: "), marshal(wire.Chunk{ID: "chatcmpl-0000000000000001", Object: "chat.completion.chunk", Model: "m",
+		Choices: []wire.ChunkChoice{{Delta: wire.Delta{Content: &word}}}})...), "\n\n"...)
+	hs := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		flush := http.NewResponseController(w)
+		at := time.Since(start).Truncate(step) + step
+		fmt.Fprintln(w, int64(at))
+		for range tokens {
+			time.Sleep(at - time.Since(start))
+			_, _ = w.Write(event)
+			_ = flush.Flush()
+			at += step
+		}
+	}))
+	defer hs.Close()
+	web := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: streams}}
+	defer web.CloseIdleConnections()
+	late = make([][]time.Duration, tokens)
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for i := range streams {
+		all.Go(func() {
+			time.Sleep(time.Duration(i) * time.Millisecond)
+			resp, err := web.Get(hs.URL)
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			defer resp.Body.Close()
+			lines := bufio.NewScanner(resp.Body)
+			lines.Scan()
+			first, err := strconv.ParseInt(lines.Text(), 10, 64)
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			heard := make([]time.Duration, 0, tokens)
+			for lines.Scan() {
+				if len(lines.Bytes()) > 0 {
+					heard = append(heard, time.Since(start))
+				}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for k, at := range heard {
+				late[k] = append(late[k], at-time.Duration(first)-time.Duration(k)*step)
 			}
 		})
 	}
+	all.Wait()
+	return late
 }

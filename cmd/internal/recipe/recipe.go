@@ -40,7 +40,7 @@ type Recipe struct {
 	EnforceEager   bool    `help:"No CUDA graphs." group:"recipe"`
 	BatchedTokens  int     `name:"max-num-batched-tokens" help:"vLLM: tokens of one step; 0: by GPU memory." group:"recipe"`
 	MaxRunning     int     `help:"Requests in one batch at most; 0: 256, vLLM on large GPUs 1024." group:"recipe"`
-	Order          string  `name:"schedule-policy" help:"Who waits first: fcfs, lpm (longest cached prefix) or priority." complete:"fcfs,lpm,priority" placeholder:"NAME" group:"recipe"`
+	Order          string  `name:"schedule-policy" help:"Who waits first: fcfs, lpm (longest cached prefix) or priority (by the field of that name, which requests to kneemock may have)." complete:"fcfs,lpm,priority" placeholder:"NAME" group:"recipe"`
 	MemFraction    float64 `help:"Share of GPU memory for weights and KV; 0: .88, vLLM .9." group:"recipe"`
 	KVTokens       int     `name:"kv-tokens" help:"KV pool in tokens, instead of what memory allows." group:"recipe"`
 	KVScheme       string  `name:"kv-scheme" help:"How window layers share the KV pool: ideal, sglang (a pool for each kind), vllm (pages of one size), unified (every layer keeps everything). By default as the engine does it for the model." complete:"ideal,sglang,unified,vllm,vllm-eager" placeholder:"NAME" group:"recipe"`

@@ -71,6 +71,7 @@ type attention struct {
 	readKey         float64 // of one key's KV, by prefill
 	perKey          float64 // of one key in sight, by decode
 	window          int     // 0: none
+	whole           bool    // prefill computes the rows before its own too
 }
 
 // remembered is how many row counts the tables hold; steps with more are computed anew.
@@ -198,13 +199,19 @@ func (k *Kernel) sampledOf(m int) float64 {
 
 // prefill is the attention of a span.
 func (a *attention) prefill(p *Span) float64 {
-	end := p.Offset + p.N
-	seen, keys := pairs(end)-pairs(p.Offset), end
+	from, end := p.Offset, p.Offset+p.N
+	keys := end
 	if a.window > 0 {
-		seen = windowPairs(end, a.window) - windowPairs(p.Offset, a.window)
-		keys = min(p.Offset, a.window) + p.N
+		keys = min(from, a.window) + p.N
 	}
-	return max(seen*a.perPair+float64(p.N)*a.perRow, float64(keys)*a.readKey)
+	if a.whole {
+		from = 0
+	}
+	seen := pairs(end) - pairs(from)
+	if a.window > 0 {
+		seen = windowPairs(end, a.window) - windowPairs(from, a.window)
+	}
+	return max(seen*a.perPair+float64(end-from)*a.perRow, float64(keys)*a.readKey)
 }
 
 // pairs counts which tokens see which in a causal sequence of n: 1 + 2 + ... + n.

@@ -300,7 +300,7 @@ func (k *Kernel) attend() {
 			bytes = float64(windowed)
 		}
 		rate := g.BF16 * p.Fraction
-		r := attention{window: window}
+		r := attention{window: window, whole: p.Whole}
 		r.perPair = layers * prefill / rate * 1e9
 		r.perRow = r.perPair * p.RowKeys
 		r.readKey = bytes / (g.Bandwidth * d.Fraction) * 1e9

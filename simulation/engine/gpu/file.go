@@ -45,6 +45,7 @@ func ReadFile(path string) (GPU, error) {
 //	  bf16: {launch_us: 3, compute: [[64, .2], [512, .6]], stream: [[1, .85]]} # of m rows: [m, part of the peak]
 //	  fp8: {...}                # left out while bf16 is there: as bf16; so for experts and experts4, which also have narrow
 //	  prefill: [{head_dim: 128, launch_us: 6, fraction: .5, row_keys: 245}]
+//	                            # whole: true: a backend that computes the rows of a cached prefix too
 //	  decode: [{head_dim: 128, launch_us: 10, sequence_us: .02, fraction: .8}]
 //	  decode_window: [...]      # left out while decode is there: as decode
 //	  pass: {launch_us: 3, fraction: .8}
@@ -138,6 +139,7 @@ type prefill struct {
 	Launch   float64 `yaml:"launch_us"`
 	Fraction float64 `yaml:"fraction"`
 	RowKeys  float64 `yaml:"row_keys"`
+	Whole    bool    `yaml:"whole"`
 }
 
 type decode struct {
@@ -180,7 +182,7 @@ func (f *file) gpu() GPU {
 		AllReduce: collectives(k.AllReduce), AllGather: collectives(k.AllGather), AllToAll: collectives(k.AllToAll),
 	}
 	for _, p := range k.Prefill {
-		g.Kernels.Prefill = append(g.Kernels.Prefill, Prefill{p.HeadDim, us(p.Launch), p.Fraction, p.RowKeys})
+		g.Kernels.Prefill = append(g.Kernels.Prefill, Prefill{p.HeadDim, us(p.Launch), p.Fraction, p.RowKeys, p.Whole})
 	}
 	if o := f.Overheads; o != nil {
 		g.Overheads = &Overheads{

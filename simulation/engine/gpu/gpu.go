@@ -93,6 +93,7 @@ type Prefill struct {
 	Launch   time.Duration
 	Fraction float64
 	RowKeys  float64
+	Whole    bool // rows of a cached prefix, or of chunks before, are computed again each time, as SGLang's torch_native backend does
 }
 
 // Decode is attention of one token for each of many sequences: Launch + sequences * Sequence + KV bytes / (Bandwidth * Fraction).

@@ -101,7 +101,7 @@ func TestExampleFile(t *testing.T) {
 		Reserve: 1.5e9, Measured: "workshop-card",
 		Kernels: Kernels{
 			BF16: product, FP8: product, Experts: product, Experts4: product,
-			Prefill:      []Prefill{{128, 6 * time.Microsecond, .5, 250}, {256, 10 * time.Microsecond, .5, 130}},
+			Prefill:      []Prefill{{HeadDim: 128, Launch: 6 * time.Microsecond, Fraction: .5, RowKeys: 250}, {HeadDim: 256, Launch: 10 * time.Microsecond, Fraction: .5, RowKeys: 130}},
 			Decode:       []Decode{{128, 10 * time.Microsecond, 20, .8}},
 			DecodeWindow: []Decode{{128, 10 * time.Microsecond, 20, .8}},
 			Pass:         Pass{3 * time.Microsecond, .8},
