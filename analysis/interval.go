@@ -1,6 +1,9 @@
 package analysis
 
-import "math"
+import (
+	"math"
+	"math/bits"
+)
 
 // quantileInterval is a 95 % interval for the p-quantile of x, which stands in the order the turns were sent. It takes order
 // statistics, so it assumes no distribution; turns near the knee resemble their neighbours, so n turns count for
@@ -50,18 +53,27 @@ func varianceInflation(x []float64) float64 {
 	for _, v := range x {
 		mean += v / float64(len(x))
 	}
-	variance := 0.
-	for _, v := range x {
-		variance += (v - mean) * (v - mean)
+	d, variance := make([]float64, len(x)), 0.
+	for i, v := range x {
+		d[i] = v - mean
+		variance += d[i] * d[i]
 	}
 	if variance == 0 {
 		return 1
 	}
+	var all []float64 // products of every lag, once a series resembles itself for so long that one at a time is too slow
 	sum := 1.
-	for k := 1; k <= len(x)/4; k++ {
+	for k := 1; k <= len(d)/4; k++ {
 		c := 0.
-		for i := k; i < len(x); i++ {
-			c += (x[i] - mean) * (x[i-k] - mean)
+		if k <= directLags {
+			for i := k; i < len(d); i++ {
+				c += d[i] * d[i-k]
+			}
+		} else {
+			if all == nil {
+				all = lagProducts(d)
+			}
+			c = all[k]
 		}
 		if c/variance <= .05 {
 			break
@@ -69,4 +81,52 @@ func varianceInflation(x []float64) float64 {
 		sum += 2 * c / variance
 	}
 	return max(1, sum)
+}
+
+const directLags = 128
+
+// lagProducts is Σ_i d[i]·d[i-k] for each lag k up to a quarter of the series, by way of its power spectrum.
+func lagProducts(d []float64) []float64 {
+	n := 1
+	for n < len(d)+len(d)/4+1 {
+		n *= 2
+	}
+	z := make([]complex128, n)
+	for i, v := range d {
+		z[i] = complex(v, 0)
+	}
+	fourier(z)
+	for i, v := range z {
+		z[i] = complex(real(v)*real(v)+imag(v)*imag(v), 0)
+	}
+	fourier(z) // the spectrum is real and even: its transform back is the one forth over n
+	out := make([]float64, len(d)/4+1)
+	for k := range out {
+		out[k] = real(z[k]) / float64(n)
+	}
+	return out
+}
+
+// fourier replaces z, whose length is a power of two, by its discrete Fourier transform.
+func fourier(z []complex128) {
+	n := len(z)
+	shift := 64 - bits.TrailingZeros(uint(n))
+	for i := range z {
+		if j := int(bits.Reverse64(uint64(i)) >> shift); i < j {
+			z[i], z[j] = z[j], z[i]
+		}
+	}
+	turn := make([]complex128, n/2)
+	for i := range turn {
+		sin, cos := math.Sincos(-2 * math.Pi * float64(i) / float64(n))
+		turn[i] = complex(cos, sin)
+	}
+	for half := 1; half < n; half *= 2 {
+		for i := 0; i < n; i += 2 * half {
+			for j := range half {
+				a, b := z[i+j], z[i+j+half]*turn[j*(n/(2*half))]
+				z[i+j], z[i+j+half] = a+b, a-b
+			}
+		}
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+	"time"
 )
 
 func TestQuantileIntervalOfIndependentTurns(t *testing.T) {
@@ -60,5 +61,54 @@ func TestAutocorrelationWidensTheInterval(t *testing.T) {
 	}
 	if v := varianceInflation(alternating); v != 1 {
 		t.Errorf("turns that repel each other: inflation %v, want 1: never more turns than there are", v)
+	}
+}
+
+func TestAutocorrelationOfLongResemblanceIsThatOfPlainSums(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	for _, c := range []struct {
+		why string
+		n   int
+		x   func(i int) float64
+	}{
+		{"a ramp, as the waits behind a burst", 4000, func(i int) float64 { return 1e5 - float64(i) }},
+		{"half late, half in time", 5001, func(i int) float64 { return float64(2 * i / 5001) }},
+		{"a slow wave with noise", 8192, func(i int) float64 { return math.Sin(float64(i)/1500) + .1*r.NormFloat64() }},
+	} {
+		x := make([]float64, c.n)
+		mean := 0.
+		for i := range x {
+			x[i] = c.x(i)
+			mean += x[i] / float64(c.n)
+		}
+		covariance := func(k int) (sum float64) {
+			for i := k; i < len(x); i++ {
+				sum += (x[i] - mean) * (x[i-k] - mean)
+			}
+			return sum
+		}
+		want, lags := 1., 0
+		for k := 1; k <= c.n/4 && covariance(k)/covariance(0) > .05; k++ {
+			want += 2 * covariance(k) / covariance(0)
+			lags = k
+		}
+		if lags <= 2*directLags {
+			t.Fatalf("%s: the series resembles itself for %d lags only", c.why, lags)
+		}
+		if v := varianceInflation(x); math.Abs(v/want-1) > 1e-9 {
+			t.Errorf("%s: inflation %v, by plain sums %v", c.why, v, want)
+		}
+	}
+}
+
+func TestAutocorrelationOfAMillionTurnsOfOneBurst(t *testing.T) {
+	x := make([]float64, 1e6)
+	for i := range x {
+		x[i] = float64(i)
+	}
+	start := time.Now()
+	quantileInterval(x, .95)
+	if took := time.Since(start); took > 20*time.Second {
+		t.Errorf("%v: the time grows with the square of the turns", took)
 	}
 }

@@ -136,7 +136,9 @@ func benchmarkConversations(b *testing.B, every time.Duration) {
 	var s Stats
 	b.ReportAllocs()
 	for b.Loop() {
-		e, err := New(preset(b, "gemma-4-12b", "h100"))
+		c := preset(b, "gemma-4-12b", "h100")
+		c.Recipe.KVScheme = kv.Ideal // room for all that are live
+		e, err := New(c)
 		if err != nil {
 			b.Fatal(err)
 		}

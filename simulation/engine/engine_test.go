@@ -98,7 +98,7 @@ func drawConfig(t *rapid.T, base Config) Config {
 	kind := rapid.SampledFrom([]Kind{SGLang, VLLM}).Draw(t, "kind")
 	scheme := rapid.SampledFrom(kv.Schemes()).Draw(t, "scheme")
 	page, ratio := 1, 0.
-	if scheme == kv.VLLM || scheme == kv.VLLMOld {
+	if scheme == kv.VLLM || scheme == kv.VLLMOld || rapid.IntRange(0, 3).Draw(t, "paged") == 0 {
 		page = rapid.SampledFrom([]int{1, 4, 16}).Draw(t, "page")
 	}
 	if scheme == kv.SGLang {
@@ -109,10 +109,26 @@ func drawConfig(t *rapid.T, base Config) Config {
 		host = 1 << rapid.IntRange(20, 26).Draw(t, "host bytes")
 	}
 	running := rapid.IntRange(1, 8).Draw(t, "running")
+	eviction := kv.LRU
+	if scheme != kv.VLLM && scheme != kv.VLLMOld {
+		eviction = rapid.SampledFrom([]kv.Eviction{kv.LRU, kv.LFU, kv.FIFO, kv.MRU, kv.FILO}).Draw(t, "eviction")
+	}
+	var speculate Speculate
+	if rapid.IntRange(0, 3).Draw(t, "speculates") == 0 {
+		speculate = Speculate{Tokens: rapid.SampledFrom([]int{1, 3, 64}).Draw(t, "drafted"),
+			Acceptance: rapid.SampledFrom([]float64{0, .5, .9, 1}).Draw(t, "acceptance"), DraftCost: .1}
+	}
+	chunk := rapid.IntRange(10, 300).Draw(t, "chunk")
+	if rapid.IntRange(0, 7).Draw(t, "whole prompts") == 0 {
+		chunk = -1
+	}
 	return Config{Model: model, GPU: base.GPU, Recipe: Recipe{
+		Speculate: speculate, Eviction: eviction,
+		NoPrefix: rapid.IntRange(0, 7).Draw(t, "no prefix") == 0, LongPrefill: rapid.SampledFrom([]int{0, 0, 1, 20}).Draw(t, "long"),
+		MaxPrefillRequests: rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(t, "prompts a step"), MaxPrefillTokens: rapid.SampledFrom([]int{0, 0, 5, 100}).Draw(t, "prefill tokens"),
 		Kind: kind, KVScheme: scheme, PageTokens: page, WindowRatio: ratio, HostBytes: host, SyncScheduling: rapid.Bool().Draw(t, "sync"), BatchedTokens: rapid.IntRange(running, 300).Draw(t, "budget"), MixedChunk: rapid.Bool().Draw(t, "mixed"),
 		Order:          rapid.SampledFrom([]Order{FCFS, LongestPrefix, Priority}).Draw(t, "order"),
-		ChunkedPrefill: rapid.IntRange(10, 300).Draw(t, "chunk"),
+		ChunkedPrefill: chunk,
 		MaxRunning:     running,
 		KVTokens:       pool,
 		ContextLimit:   rapid.IntRange(300, 1000).Draw(t, "context"),
