@@ -47,7 +47,11 @@ func prefillCompute(u unit, log measurement.Log, s measurement.StepResult, below
 	if s.Engine != nil {
 		told = value(s.Engine.PrefillBusy) * share
 	}
-	came := fmt.Sprintf("%s calls/s came, and the first turn of each took %s at %s", sig(value(s.ArrivedRate)), ms(cold), where)
+	took := "took " + ms(cold)
+	if math.IsInf(cold, 1) { // how long it takes nobody knows
+		took, estimate = "got no token", math.NaN()
+	}
+	came := fmt.Sprintf("%s calls/s came, and the first turn of each %s at %s", sig(value(s.ArrivedRate)), took, where)
 	switch {
 	case told >= prefillHeavy:
 		f.sure = told >= prefillSure

@@ -1,6 +1,7 @@
 package analysis
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -79,6 +80,16 @@ func TestBindingEngine(t *testing.T) {
 			}
 		}
 	}
+	// silent leaves the failing step alone, in which no first turn gets a token.
+	silent := func(l *measurement.Log) {
+		l.Steps = l.Steps[1:]
+		l.Turns = slices.DeleteFunc(l.Turns, func(t measurement.Turn) bool { return t.Step == 0 })
+		for i := range l.Turns {
+			if t := &l.Turns[i]; t.Turn == 1 {
+				t.FirstToken, t.LastToken, t.Outcome, t.CachedTokens = measurement.Never, measurement.Never, measurement.TTFTTimeout, measurement.Unknown
+			}
+		}
+	}
 	busy := func(share float64) engineSays {
 		return engineSays{counters: told{measurement.SamplePrefillBusy: share}, calmCounters: told{measurement.SamplePrefillBusy: .08}}
 	}
@@ -108,6 +119,8 @@ func TestBindingEngine(t *testing.T) {
 
 		{"first turns that take 96 % of the time", []func(*measurement.Log){cold}, MechanismCompute, "low", []string{"At 2 calls/s prefills need about 9", "2 calls/s came, and the first turn of each took 480 ms at 1 calls/s", "The engine did not say"}, ""},
 		{"and the engine says so", []func(*measurement.Log){cold, busy(.95).told}, MechanismCompute, "high", []string{"the engine's time went into prefills for 95 %, by its own count, for 8 % at 1 calls/s"}, ""},
+		{"and no first turn gets a token", []func(*measurement.Log){cold, busy(.95).told, silent}, MechanismCompute, "high", []string{"2 calls/s came, and the first turn of each got no token at 2 calls/s"}, ""},
+		{"which does not tell how long they take", []func(*measurement.Log){cold, silent}, "", "none", []string{"cannot be told"}, MechanismCompute},
 		{"but the engine, which has several prefills going, is idle", []func(*measurement.Log){cold, busy(.2).told}, "", "none", nil, MechanismCompute},
 
 		{"hits of no turn are told, and the server's own fell as it evicted", []func(*measurement.Log){unknownHits, evicts.told}, MechanismEviction, "low",

@@ -52,7 +52,8 @@ func NextRate(asked []float64, steps []measurement.StepResult, extensions int) (
 // verdictAt joins the verdicts of all steps at one rate: a fail outweighs a pass, a pass an undecided; "" when none was run.
 func verdictAt(steps []measurement.StepResult, rate float64) measurement.Verdict {
 	var v measurement.Verdict
-	for _, s := range steps {
+	for i := range steps {
+		s := &steps[i]
 		switch {
 		case s.Rate != rate || v == measurement.Fail:
 		case s.Verdict == measurement.Fail, v == "", s.Verdict == measurement.Pass:

@@ -86,8 +86,11 @@ func TestReplicasFor(t *testing.T) {
 		{"a hair more than one carries", with(measurement.Found, .1489, .2, .1489, .3), .149, "0.149 calls/s need 2 replicas for P95 TTFT at most 300 ms: 0.1489 calls/s is", true},
 		{"no more than one carries", with(measurement.Found, .149, .2, .149, .3), .149, "0.149 calls/s need 1 replica for P95 TTFT at most 300 ms: 0.149 calls/s is", true},
 		{"above the range", with(measurement.AboveRange, .8, none, none, none), 2.5, "the SLO knee lies above 0.8 calls/s, the highest load tried, so 4 replicas are enough", false},
+		{"above the range, and one is enough", with(measurement.AboveRange, 4, none, none, none), 2.5, "so 1 replica is enough", false},
 		{"below the range", with(measurement.BelowRange, none, none, none, none), 2.5, "sweep lower rates", false},
 		{"no knee", with(measurement.NoKnee, none, none, none, none), 2.5, "there is no SLO knee", false},
+		{"calls, spread", with(measurement.Found, 4, 4.5, 3, 5), 2.5, " Calls are taken to be spread evenly", true},
+		{"requests, of other tools", requests, 2.5, " Requests are taken to be spread evenly", true},
 		{"a closed loop", loop, 2.5, "closed loop", false},
 		{"nothing asked", with(measurement.Found, .8, .9, .6, 1.3), 0, "more than 0", false},
 	} {

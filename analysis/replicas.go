@@ -3,6 +3,7 @@ package analysis
 import (
 	"fmt"
 	"math"
+	"strings"
 
 	"kneefinder/measurement"
 )
@@ -34,7 +35,7 @@ func ReplicasFor(r measurement.Results, demand float64) (Replicas, error) {
 	case u.closed():
 		return out, fmt.Errorf("%s: how many replicas a call rate needs cannot be told from a closed loop, whose load is calls at once; sweep call rates", r.Label)
 	case k.Status == measurement.AboveRange && k.Rate != nil:
-		return out, fmt.Errorf("%s: the SLO knee lies above %s, the highest load tried, so %d replicas are enough and how few would do is not known; sweep higher rates", r.Label, u.of(*k.Rate), need(*k.Rate))
+		return out, fmt.Errorf("%s: the SLO knee lies above %s, the highest load tried, so %s enough and how few would do is not known; sweep higher rates", r.Label, u.of(*k.Rate), enough(need(*k.Rate)))
 	case k.Status == measurement.BelowRange:
 		return out, fmt.Errorf("%s: already the lowest load tried misses the objectives, so no number of replicas is known to be enough; sweep lower rates", r.Label)
 	case k.Status != measurement.Found || k.Rate == nil:
@@ -85,5 +86,14 @@ func (r Replicas) String() string {
 	if r.High > r.Count {
 		out += fmt.Sprintf(" The interval reaches below the load that passed: only %d are surely enough, unless a longer step there (--min-turns) shows more.", r.High)
 	}
-	return out + " Calls are taken to be spread evenly, each staying with its replica."
+	calls := r.unit.calls()
+	return out + " " + strings.ToUpper(calls[:1]) + calls[1:] + " are taken to be spread evenly, each staying with its replica."
+}
+
+// enough is that many replicas, as what suffices.
+func enough(n int) string {
+	if n == 1 {
+		return "1 replica is"
+	}
+	return count(n, "replica") + " are"
 }

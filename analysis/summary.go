@@ -138,9 +138,10 @@ func stepTable(w io.Writer, u unit, steps []measurement.StepResult) {
 // repeated says which loads stand in several rows, and which row stands for them; "" when none does.
 func repeated(u unit, steps []measurement.StepResult) string {
 	var loads []string
-	for _, s := range byRate(whole(steps)) {
-		if _, of := StandsFor(steps, s.Rate); of > 1 && !slices.Contains(loads, rate(s.Rate)) {
-			loads = append(loads, rate(s.Rate))
+	ended := byRate(whole(steps))
+	for i := 1; i < len(ended); i++ {
+		if again := ended[i].Rate; again == ended[i-1].Rate && !slices.Contains(loads, rate(again)) {
+			loads = append(loads, rate(again))
 		}
 	}
 	if len(loads) == 0 {

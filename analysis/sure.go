@@ -14,11 +14,16 @@ import (
 // equally long ones by the last. of is how many steps of that load came to their end. The index is -1 where none did.
 func StandsFor(steps []measurement.StepResult, load float64) (index, of int) {
 	index = -1
-	v := verdictAt(whole(steps), load)
-	for i, s := range steps {
-		if s.Rate != load || incomplete(s) {
-			continue
+	var at []int // only these are copied: each of thousands of steps may ask which stands for its load
+	var same []measurement.StepResult
+	for i := range steps {
+		if s := &steps[i]; s.Rate == load && !incomplete(*s) {
+			at, same = append(at, i), append(same, *s)
 		}
+	}
+	v := verdictAt(same, load)
+	for n, i := range at {
+		s := &same[n]
 		of++
 		if s.Verdict == v && (index < 0 || s.WindowS >= steps[index].WindowS*(1-1e-9)) {
 			index = i

@@ -258,10 +258,11 @@ func (c *calibrate) setup(known measurement.Engine, m model.Shape, card anchor.C
 }
 
 // standing says how far a simulated run is to be believed: what its constants are from, and where it left what they were fitted to.
-func standing(cfg engine.Config, r measurement.Results) string {
+func standing(cfg engine.Config, of string, r measurement.Results) string {
 	a := cfg.GPU.Anchor
+	what := subject(cfg, of, r.Engine.GPU)
 	if foreign := anchor.Foreign(cfg); a == nil || foreign != nil {
-		out := fmt.Sprintf("Uncalibrated: a model of %s on %s, not a measurement.", cfg.Model.Name, cfg.GPU.Name)
+		out := fmt.Sprintf("Uncalibrated: a model of %s, not a measurement.", what)
 		if cfg.GPU.Scaled() {
 			out += fmt.Sprintf(" No kernels were measured on it: it is taken to reach as much of its data sheet's peaks as the %s.", cfg.GPU.Measured)
 		}
@@ -270,8 +271,8 @@ func standing(cfg engine.Config, r measurement.Results) string {
 		}
 		return out
 	}
-	out := fmt.Sprintf("Calibrated: a model of %s on %s, not a measurement; its step times are fitted to %s with %s at low load, to %.2g %% (median), %.2g %% at worst.",
-		cfg.Model.Name, cfg.GPU.Name, strings.TrimSpace(a.Engine+" "+a.Version), a.Model, a.Error, a.Worst)
+	out := fmt.Sprintf("Calibrated: a model of %s, not a measurement; its step times are fitted to %s with %s at low load, to %.2g %% (median), %.2g %% at worst.",
+		what, strings.TrimSpace(a.Engine+" "+a.Version), a.Model, a.Error, a.Worst)
 	var l anchor.Load
 	if c := &r.Config; !c.Lone() {
 		l.Prompt = c.SystemPromptTokens + c.Turns*c.UserTokens + max(0, c.Turns-1)*c.OutputTokens
@@ -293,6 +294,26 @@ func standing(cfg engine.Config, r measurement.Results) string {
 	}
 	if from > 0 {
 		out += fmt.Sprintf("\nBatches wider than measured came at %g calls/s and above.", from)
+	}
+	return out
+}
+
+// subject is what was simulated: engine, model, GPUs, fleet.
+func subject(cfg engine.Config, of, gpus string) string {
+	out := "SGLang"
+	if cfg.Filled().Recipe.Kind == engine.VLLM {
+		out = "vLLM"
+	}
+	out += " with " + cfg.Model.Name + " on "
+	if n := cfg.Filled().GPUs(); n > 1 {
+		out += fmt.Sprintf("%d ", n)
+	}
+	if gpus == "" {
+		gpus = cfg.GPU.Name
+	}
+	out += gpus
+	if of != "" {
+		out += ", " + of
 	}
 	return out
 }

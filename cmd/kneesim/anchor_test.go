@@ -70,7 +70,7 @@ func TestAnchorFromReadings(t *testing.T) {
 		return code, out + errs
 	}
 	code, out = simulate("--system-prompt-tokens", "5000")
-	for _, want := range []string{"(anchored)", "Calibrated: a model of demo on mine, not a measurement; its step times are fitted to sglang with demo", "Extrapolated: prompts of tokens up to 5"} {
+	for _, want := range []string{"(anchored)", "Calibrated: a model of SGLang with demo on mine, not a measurement; its step times are fitted to sglang with demo", "Extrapolated: prompts of tokens up to 5"} {
 		if code != 0 || !strings.Contains(out, want) {
 			t.Errorf("exit %d, want %q in\n%s", code, want, out)
 		}

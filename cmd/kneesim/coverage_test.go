@@ -37,7 +37,7 @@ func TestCoverage(t *testing.T) {
 		}
 		return analysis.Analyze(log), log.End().Minutes()
 	}
-	long, _ := sweep("long", "--rates", "0.11,0.13,0.15,0.17,0.19", "--min-turns", "40000", "--seed", "1000")
+	long, _ := sweep("long", "--rates", "0.05,0.06,0.07,0.08,0.09,0.1,0.12", "--no-extend", "--min-turns", "40000", "--seed", "1000")
 	truth := *long.Knees.SLO.Estimate
 	t.Logf("the knee of the long run: %.4f calls/s, 95 %% interval %.4f to %.4f", truth, *long.Knees.SLO.CI95[0], *long.Knees.SLO.CI95[1])
 	for _, way := range []struct {

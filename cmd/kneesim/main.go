@@ -140,7 +140,7 @@ func (s *simulate) Run(ctx context.Context, std cli.Streams) (ended error) {
 	progress := cli.NewProgress(std.Err)
 	progress.Brief = true
 	looks := &sampler{clk: clk, eng: eng, longest: time.Duration((c.MaxStepSeconds + c.DrainSeconds) * float64(time.Second))}
-	known := recipe.EngineInfo(cfg)
+	known := recipe.EngineInfo(cfg, s.Fleet)
 	known.Calibration = &cal
 	sweep := cli.Sweep{Flags: &s.Workload, Generator: gen, Endpoint: endpoint, Clock: clk, Files: files, Log: log, RawITL: s.RawITL,
 		Progress: progress, Watch: looks, Sample: looks.take,
@@ -156,13 +156,15 @@ func (s *simulate) Run(ctx context.Context, std cli.Streams) (ended error) {
 	}
 	var r measurement.Results
 	clk.Run(ctx, func() { r, err = sweep.Run(ctx) })
+	of := fleetOf(eng, clk.Now())
 	if s.JSON == "-" {
-		return errors.Join(err, writeJSON(std.Out, r))
+		return errors.Join(err, writeJSON(std.Out, r, of))
 	}
 	s.text(std.Out, r)
-	fmt.Fprintf(std.Out, "\n%s Files: %s\n", standing(cfg, r), files.Written())
+	of.text(std.Out)
+	fmt.Fprintf(std.Out, "\n%s Files: %s\n", standing(cfg, s.Fleet.String(), r), files.Written())
 	if s.JSON != "" {
-		err = errors.Join(err, measurement.ReplaceFile(s.JSON, func(w io.Writer) error { return writeJSON(w, r) }))
+		err = errors.Join(err, measurement.ReplaceFile(s.JSON, func(w io.Writer) error { return writeJSON(w, r, of) }))
 	}
 	return err
 }

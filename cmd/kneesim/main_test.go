@@ -146,6 +146,15 @@ func TestBadInput(t *testing.T) {
 		{[]string{"simulate", "--rates", "0.02", "--label", "a\nb"}, 2, "--label"},
 		{[]string{"simulate", "--rates", "0.02", "--system-prompt-tokens", "100000000"}, 2, "every call would fail"},
 		{[]string{"simulate", "--rates", "0.02", "--context-length", "10"}, 2, "--context-length"},
+		{[]string{"simulate", "--rates", "0.02", "--engine", "vllm", "--chunked-prefill", "512"}, 2, "--chunked-prefill is of sglang, and --engine is vllm: leave it away, or give --max-num-batched-tokens"},
+		{[]string{"simulate", "--rates", "0.02", "--engine", "vllm", "--mixed-chunk"}, 2, "--mixed-chunk is of sglang"},
+		{[]string{"simulate", "--rates", "0.02", "--engine", "vllm", "--swa-full-tokens-ratio", "0.2"}, 2, "--swa-full-tokens-ratio is of sglang"},
+		{[]string{"simulate", "--rates", "0.02", "--max-num-batched-tokens", "512"}, 2, "--max-num-batched-tokens is of vllm, and --engine is sglang: leave it away, or give --chunked-prefill"},
+		{[]string{"simulate", "--rates", "0.02", "--no-async-scheduling"}, 2, "--no-async-scheduling is of vllm"},
+		{[]string{"simulate", "--rates", "0.02", "--router", "kv"}, 2, "--router is of a fleet"},
+		{[]string{"simulate", "--rates", "0.02", "--retry", "resume"}, 2, "--retry is of a fleet"},
+		{[]string{"simulate", "--rates", "0.02", "--replicas", "2", "--kv-link-gbps", "50"}, 2, "--kv-link-gbps is of the link"},
+		{[]string{"simulate", "--rates", "0.02", "--decode-replicas", "2"}, 2, "go together"},
 		{[]string{"predict"}, 2, "predict"},
 	} {
 		code, out, errs := call(t.Context(), append(c.args, "--out", t.TempDir())...)

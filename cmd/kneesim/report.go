@@ -97,6 +97,7 @@ type runReport struct {
 	Knees     measurement.Knees     `json:"knees"`
 	Mechanism measurement.Mechanism `json:"mechanism"`
 	Warnings  []string              `json:"warnings"`
+	Fleet     *fleetReport          `json:"fleet,omitempty"`
 }
 
 // loadReport is one load. Shares go from 0 to 1; what is not known is null.
@@ -167,11 +168,13 @@ func newRunReport(r measurement.Results) runReport {
 }
 
 // writeJSON writes the report as indented JSON.
-func writeJSON(w io.Writer, r measurement.Results) error {
+func writeJSON(w io.Writer, r measurement.Results, of *fleetReport) error {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
-	if err := enc.Encode(newRunReport(r)); err != nil {
+	report := newRunReport(r)
+	report.Fleet = of
+	if err := enc.Encode(report); err != nil {
 		return fmt.Errorf("write the report of %s: %w", r.Label, err)
 	}
 	return nil

@@ -109,6 +109,12 @@ func valuesOf(m machine) map[string]float64 {
 			r.Stats.KVPeakBytes = 0
 		}
 		own := figures(r.Stats)
+		if r.Role == fleet.Decode { // its prompts come computed: another replica looked for them
+			for _, name := range []string{measurement.SamplePrompt, measurement.SampleCached} {
+				values[name] -= own[name]
+				own[name] = 0
+			}
+		}
 		for _, name := range []string{measurement.SampleRunning, measurement.SampleKVUsage, measurement.SamplePrompt, measurement.SampleCached} {
 			values[measurement.OfReplica(i, name)] = own[name]
 		}

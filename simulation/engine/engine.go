@@ -40,6 +40,10 @@ type Request struct {
 	// Handoff says that the prompt's KV comes with the request, and that the first token has been generated and told elsewhere:
 	// generation goes on with the second.
 	Handoff bool
+
+	// Said is how many tokens at the end of Prompt are the beginning of the reply, generated before: what is generated goes on behind
+	// them.
+	Said int
 }
 
 // Reason says why a request ended.

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -122,7 +123,7 @@ func drawConfig(t *rapid.T, base Config) Config {
 	if rapid.IntRange(0, 7).Draw(t, "whole prompts") == 0 {
 		chunk = -1
 	}
-	return Config{Model: model, GPU: base.GPU, Recipe: Recipe{
+	c := Config{Model: model, GPU: base.GPU, Recipe: Recipe{
 		Speculate: speculate, Eviction: eviction,
 		NoPrefix: rapid.IntRange(0, 7).Draw(t, "no prefix") == 0, LongPrefill: rapid.SampledFrom([]int{0, 0, 1, 20}).Draw(t, "long"),
 		MaxPrefillRequests: rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(t, "prompts a step"), MaxPrefillTokens: rapid.SampledFrom([]int{0, 0, 5, 100}).Draw(t, "prefill tokens"),
@@ -133,6 +134,10 @@ func drawConfig(t *rapid.T, base Config) Config {
 		KVTokens:       pool,
 		ContextLimit:   rapid.IntRange(300, 1000).Draw(t, "context"),
 	}}
+	if c.Validate() != nil { // no two pages fit the window's pool
+		c.Recipe.PageTokens = 1
+	}
+	return c
 }
 
 // drawRequest draws a prompt that shares a prefix with others: a few families, each a sequence that grows.
@@ -328,6 +333,20 @@ func mustBeComplete(t *rapid.T, e *Engine, inputs []input, told *trace) {
 	}
 	if s.Retractions == 0 && s.CachedTokens+s.ComputedTokens > s.PromptTokens {
 		t.Fatalf("more cached and computed than prompt tokens, and nothing was retracted: %+v", s)
+	}
+}
+
+// More tokens than an int can add to the prompt's are refused like any other that do not fit.
+func TestRefusesWhatDoesNotAddUp(t *testing.T) {
+	for _, kind := range []Kind{SGLang, VLLM} {
+		c := preset(t, "demo", "demo")
+		c.Recipe.Kind, c.Recipe.KVTokens = kind, 1000
+		e, told := mustNew(t, c), newTrace()
+		e.Submit(0, Request{ID: 1, Prompt: make([]Token, 10), MaxTokens: math.MaxInt})
+		e.AdvanceTo(time.Second, told)
+		if ends := told.ends[1]; len(ends) != 1 || ends[0].Reason != Refused || !strings.Contains(ends[0].Detail, "exceed the context limit") {
+			t.Errorf("%s: got %+v", kind, ends)
+		}
 	}
 }
 

@@ -54,9 +54,9 @@ func (r *request) content(from, to int) []Token {
 
 // reply appends the generated tokens from number from up to, not including, number to.
 func (r *request) reply(dst []Token, from, to int) []Token {
-	seed := ReplySeed(r.Prompt)
+	seed := ReplySeed(r.Prompt[:len(r.Prompt)-r.Said])
 	for n := from; n < to; n++ {
-		dst = append(dst, ReplyToken(seed, n))
+		dst = append(dst, ReplyToken(seed, r.Said+n))
 	}
 	return dst
 }

@@ -122,7 +122,7 @@ func (e *Engine) dropRefused(at time.Duration, s Sink) {
 
 // refusal says why a request can never run; empty when it can.
 func (e *Engine) refusal(r *Request) string {
-	total := len(r.Prompt) + r.MaxTokens
+	exceeds := func(limit int) bool { return r.MaxTokens > limit-len(r.Prompt) } // the sum of the two may be more than an int holds
 	switch {
 	case len(r.Prompt) == 0:
 		return "the prompt is empty"
@@ -130,10 +130,10 @@ func (e *Engine) refusal(r *Request) string {
 		return fmt.Sprintf("max tokens is %d, must be at least 1", r.MaxTokens)
 	case r.Handoff && r.MaxTokens < 2:
 		return fmt.Sprintf("max tokens is %d, must be at least 2 where the first has been generated elsewhere", r.MaxTokens)
-	case total > e.config.Recipe.ContextLimit:
+	case exceeds(e.config.Recipe.ContextLimit):
 		return fmt.Sprintf("%d prompt tokens and %d to generate exceed the context limit of %d tokens",
 			len(r.Prompt), r.MaxTokens, e.config.Recipe.ContextLimit)
-	case total > e.store.Longest():
+	case exceeds(e.store.Longest()):
 		return fmt.Sprintf("%d prompt tokens and %d to generate exceed the KV pool of %d tokens",
 			len(r.Prompt), r.MaxTokens, e.store.Longest())
 	}

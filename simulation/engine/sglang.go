@@ -90,6 +90,7 @@ func (p prefillFirst) prefill(e *Engine, at time.Duration, s Sink) {
 		e.admit(r, at, s)
 		if r.Handoff && r.generated == 1 {
 			e.receive(r)
+			reserved = reserved.Plus(p.expected(e, r))
 			continue
 		}
 		e.prefill(r, part)

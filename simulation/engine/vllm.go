@@ -41,7 +41,7 @@ func (p oneBudget) plan(e *Engine, at time.Duration, s Sink) {
 		whole := n
 		handoff := r.Handoff && r.generated == 1
 		if handoff {
-			whole = len(r.seq) + 1 - m.Length
+			whole = len(r.seq) + e.accepted(r) - m.Length
 		}
 		if !e.store.Fits(m, e.store.Growth(m.Length, m.Length+whole)) {
 			if len(e.running) == 0 {
@@ -52,8 +52,8 @@ func (p oneBudget) plan(e *Engine, at time.Duration, s Sink) {
 		e.admit(r, at, s)
 		if handoff {
 			e.receive(r)
-			n = 1
-			e.store.MakeRoom(e.store.Growth(r.held.Len(), r.held.Len()+1))
+			n = e.accepted(r)
+			e.store.MakeRoom(e.store.Growth(r.held.Len(), r.held.Len()+n))
 		}
 		budget -= p.spend(e, r, n)
 	}

@@ -199,7 +199,7 @@ func (f *Fleet) front() Role {
 func (f *Fleet) send(j *job, i int, at time.Duration) {
 	r := f.replicas[i]
 	req := j.Request
-	req.Prompt, req.MaxTokens = j.prompt, j.max
+	req.Prompt, req.MaxTokens, req.Said = j.prompt, j.max, j.said()
 	f.serial++
 	j.phase, j.at, j.serial = whole, i, f.serial
 	if r.Role == Prefill {

@@ -132,6 +132,13 @@ func TestTimeSlicesOfEngines(t *testing.T) {
 		if rapid.Bool().Draw(t, "vLLM") {
 			e.Recipe.Kind = engine.VLLM
 			e.Recipe.ChunkedPrefill = 0
+			e.Recipe.SyncScheduling = rapid.Bool().Draw(t, "sync")
+		}
+		e.Recipe.MixedChunk = rapid.Bool().Draw(t, "mixed")
+		e.Recipe.Order = rapid.SampledFrom([]engine.Order{engine.FCFS, engine.LongestPrefix, engine.Priority}).Draw(t, "order")
+		e.Recipe.NoPrefix = rapid.IntRange(0, 5).Draw(t, "no prefix") == 0
+		if rapid.IntRange(0, 2).Draw(t, "speculates") == 0 {
+			e.Recipe.Speculate = engine.Speculate{Tokens: rapid.SampledFrom([]int{1, 3, 64}).Draw(t, "drafted"), Acceptance: .8, DraftCost: .1}
 		}
 		for i := range c.Replicas {
 			c.Replicas[i].New = func() (Member, error) { return engine.New(e) }
@@ -357,4 +364,39 @@ func (s *watchTrace) Stepped(step engine.Step) {
 
 func (s *watchTrace) Rested(at time.Duration, st engine.Stats) {
 	s.lines = append(s.lines, fmt.Sprintf("watch %d rested %+v", at, st))
+}
+
+// What a replica writes into its cache of a reply that another has begun is the reply that was told: the next turn finds all of it.
+func TestResumedReplyIsFoundAgain(t *testing.T) {
+	const tokens = 200
+	for _, split := range []bool{false, true} {
+		c := config(Replicas(2, preset(t, "demo", "demo")))
+		c.Retry = Resume
+		c.Events = []Event{{At: 500 * time.Millisecond, Kind: Fail, Replica: 0}}
+		if split {
+			c.Replicas = Replicas(4, preset(t, "demo", "demo"))
+			for i := range c.Replicas {
+				c.Replicas[i].Role = []Role{Decode, Decode, Prefill, Prefill}[i]
+			}
+			c.Handoff = Handoff{Link: Link{Name: "fast", Bandwidth: 1e12}, KVBytes: func(n int) int64 { return int64(n) }}
+		}
+		f, s := make1(t, c), newTrace(t)
+		prompt := words(1, 300)
+		f.Submit(0, engine.Request{ID: 1, Prompt: prompt, MaxTokens: tokens})
+		f.AdvanceTo(499*time.Millisecond, s)
+		if n := s.tokens[1]; n == 0 || n == tokens {
+			t.Fatalf("%d tokens before the replica fails", n)
+		}
+		f.AdvanceTo(time.Minute, s)
+		if got := f.Report(time.Minute).Retried; got != 1 {
+			t.Fatalf("retried %d times", got)
+		}
+		next := slices.Clone(prompt)
+		for n := range tokens {
+			next = append(next, engine.ReplyToken(engine.ReplySeed(prompt), n))
+		}
+		if got, want := f.replicas[1].member.Cached(append(next, 1)), len(next)-1; got != want {
+			t.Errorf("split %v: %d of the %d tokens are found again", split, got, want)
+		}
+	}
 }

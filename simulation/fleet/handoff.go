@@ -147,7 +147,7 @@ func (f *Fleet) arrive(j *job, at time.Duration) {
 		f.replicaSteps.Routed(j.ID, at, r.index)
 	}
 	req := j.Request
-	req.Prompt, req.MaxTokens, req.Handoff = j.prompt, j.max, true
+	req.Prompt, req.MaxTokens, req.Said, req.Handoff = j.prompt, j.max, j.said(), true
 	f.serial++
 	j.serial = f.serial
 	r.member.Submit(at, req)

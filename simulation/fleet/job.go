@@ -46,6 +46,9 @@ type job struct {
 	fresh    bool // the prompt is being computed there: what was not found is not in its cache yet
 }
 
+// said is how many tokens at the end of prompt have been generated before, here or elsewhere.
+func (j *job) said() int { return j.Said + len(j.prompt) - len(j.Prompt) }
+
 // newJob returns a zero job.
 func (f *Fleet) newJob() *job {
 	n := len(f.free)

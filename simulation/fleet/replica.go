@@ -138,10 +138,10 @@ func (f *Fleet) lose(j *job, r *replica, at time.Duration) {
 // again puts j into the router's queue, the tokens it has told behind its prompt.
 func (f *Fleet) again(j *job) {
 	if j.told > 0 {
-		seed := engine.ReplySeed(j.Prompt)
+		seed := engine.ReplySeed(j.Prompt[:len(j.Prompt)-j.Said])
 		j.prompt = append(make([]engine.Token, 0, len(j.Prompt)+j.told), j.Prompt...)
 		for n := range j.told {
-			j.prompt = append(j.prompt, engine.ReplyToken(seed, n))
+			j.prompt = append(j.prompt, engine.ReplyToken(seed, j.Said+n))
 		}
 		j.max = j.MaxTokens - j.told
 	}

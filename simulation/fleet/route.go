@@ -9,8 +9,8 @@ import (
 	"kneefinder/simulation/engine"
 )
 
-// Policy is how the router chooses among the replicas that are up and have a place. Ties go to the replica that has been sent the
-// least for its weight, then to the lowest index.
+// Policy is how the router chooses among the replicas that are up and have a place. Ties go to the replica that it has chosen the
+// least for its weight (what affinity keeps where it was is no choice), then to the lowest index.
 type Policy string
 
 // The policies.
@@ -68,7 +68,7 @@ type view struct {
 	replica int
 	weight  float64
 	load    load
-	sent    int // ever
+	chosen  int // ever, by the policy: a call that stays where it was is not new there
 	due     *float64
 }
 
@@ -80,6 +80,7 @@ type router struct {
 	views  []view
 	boring time.Duration // the instant of the last snapshot
 	due    []float64     // of round robin, by replica
+	chosen []int         // how often, by replica
 	homes  map[int]home  // by call
 	visits []visit       // of calls, by instant
 }
@@ -96,7 +97,7 @@ type visit struct {
 
 func newRouter(r Router, replicas int) router {
 	r.Decode = cmp.Or(r.Decode, LeastLoaded)
-	return router{Router: r, boring: -1, due: make([]float64, replicas), homes: map[int]home{}}
+	return router{Router: r, boring: -1, due: make([]float64, replicas), chosen: make([]int, replicas), homes: map[int]home{}}
 }
 
 // route chooses a replica of a role for j; ok is false when none can take it.
@@ -115,7 +116,7 @@ func (f *Fleet) route(j *job, role Role, at time.Duration) (index int, ok bool) 
 			t.settle(j.Call, i, at)
 			return i, true
 		}
-		v := view{replica: i, weight: r.Weight, load: r.now, sent: r.sent, due: &t.due[i]}
+		v := view{replica: i, weight: r.Weight, load: r.now, chosen: t.chosen[i], due: &t.due[i]}
 		if t.Staleness > 0 {
 			v.load = r.seen
 		}
@@ -129,6 +130,7 @@ func (f *Fleet) route(j *job, role Role, at time.Duration) (index int, ok bool) 
 		policy = t.Decode
 	}
 	index = f.pick(policy, j)
+	t.chosen[index]++
 	if t.Affinity > 0 && role != Decode {
 		t.settle(j.Call, index, at)
 	}
@@ -177,7 +179,7 @@ func least(views []view, score func(view) float64) int {
 	best, low := views[0], score(views[0])
 	for _, v := range views[1:] {
 		s := score(v)
-		if s < low || s == low && float64(v.sent)/v.weight < float64(best.sent)/best.weight {
+		if s < low || s == low && float64(v.chosen)/v.weight < float64(best.chosen)/best.weight {
 			best, low = v, s
 		}
 	}

@@ -267,6 +267,31 @@ func TestPick(t *testing.T) {
 	}
 }
 
+// New calls go round although older ones have come back to the replicas where they were: those turns are no choice of the router's.
+func TestTiesBesideAffinity(t *testing.T) {
+	for _, policy := range []Policy{RoundRobin, LeastLoaded, LeastTokens} {
+		c := config(stations(4, station{servers: 1, prompt: perToken(time.Millisecond)}))
+		c.Router.Policy, c.Router.Affinity = policy, time.Minute
+		f := make1(t, c)
+		for id, r := range []struct {
+			at   time.Duration
+			call int
+		}{{0, 0}, {1, 0}, {2, 0}, {3, 0}, {10, 1}, {11, 2}, {12, 3}, {13, 4}} {
+			at := r.at * time.Second
+			f.AdvanceTo(at, nil)
+			f.Submit(at, engine.Request{ID: uint64(id), Call: r.call, Turn: id, Prompt: words(r.call, 1), MaxTokens: 1})
+		}
+		f.AdvanceTo(time.Minute, nil)
+		var got []int
+		for _, p := range f.PerReplica() {
+			got = append(got, p.Sent)
+		}
+		if want := []int{5, 1, 1, 1}; !slices.Equal(got, want) {
+			t.Errorf("%s: %v requests at the replicas, want %v", policy, got, want)
+		}
+	}
+}
+
 // A router forgets calls that have not been seen for longer than affinity lasts.
 func TestAffinityForgets(t *testing.T) {
 	c := config(stations(3, station{servers: 1, prompt: perToken(time.Millisecond)}))

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"strconv"
 
@@ -103,14 +104,14 @@ func (s *Server) plan(req wire.ChatRequest) (engine.Request, *refusal) {
 		limit = defaultMaxTokens
 	}
 	prompt := promptTokens(req.Messages)
-	if c := s.cfg.ContextLimit; c > 0 && len(prompt)+limit > c {
+	if c := s.cfg.ContextLimit; c > 0 && limit > c-len(prompt) { // a sum may be more than an int holds
 		return engine.Request{}, refuse(http.StatusBadRequest, "This model's maximum context length is %d tokens. However, you requested %d tokens "+
 			"(%d in the messages, %d in the completion). Please reduce the length of the messages or completion.",
-			c, len(prompt)+limit, len(prompt), limit)
+			c, uint64(len(prompt))+uint64(limit), len(prompt), limit)
 	}
 	priority := req.Priority
 	if s.cfg.Kind == VLLM {
-		priority = -priority
+		priority = -max(priority, -math.MaxInt) // the lowest int has no opposite
 	}
 	return engine.Request{Prompt: prompt, MaxTokens: limit, Priority: priority}, nil
 }

@@ -166,7 +166,8 @@ func TestFleetFails(t *testing.T) {
 			t.Errorf("a request without tokens ends with %v", waiting.err)
 		}
 		p := c.scrape()
-		p.want("after the failure", "sglang:", map[string]float64{"num_running_reqs": 0, "num_used_tokens": 0})
+		p.want("after the failure", "sglang:", map[string]float64{"num_running_reqs": 0, "num_used_tokens": 0, "kv_evictable_tokens": 0,
+			"kv_available_tokens": 0, "max_total_num_tokens": 0})
 		// What comes while it is down waits for it.
 		h := c.chat(context.Background(), turn{3, 1}, 1, user("hello"))
 		if h.err != nil || h.at[0] < 1500*time.Millisecond {

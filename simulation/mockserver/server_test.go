@@ -146,6 +146,7 @@ func TestRefusals(t *testing.T) {
 		{"no model", `{` + hi + `}`, 404, `This server serves \"kneemock\".`},
 		{"over the context", `{"model":"kneemock","max_tokens":200,` + hi + `}`, 400, "maximum context length is 100 tokens"},
 		{"max_completion_tokens wins", `{"model":"kneemock","max_tokens":1,"max_completion_tokens":200,` + hi + `}`, 400, "200 in the completion"},
+		{"more tokens than an int can add", `{"model":"kneemock","max_tokens":9223372036854775807,` + hi + `}`, 400, "9223372036854775807 in the completion"},
 		{"negative max_tokens", `{"model":"kneemock","max_tokens":-1,` + hi + `}`, 400, "max_tokens is -1: it must be at least 1."},
 		{"no messages", `{"model":"kneemock"}`, 400, "messages is empty."},
 		{"not JSON", `{"model":`, 400, "is not the JSON expected: unexpected end of JSON input"},

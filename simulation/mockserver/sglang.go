@@ -302,6 +302,9 @@ func (b *sglang) snapshot(at time.Duration, replicas []engine.Stats) figures {
 		}
 		shot.schedulers[i] = c.state
 		shot.schedulers[i].stats = s
+		if s.KVPoolBytes == 0 { // it is down: what it showed last is gone with it
+			shot.schedulers[i].gauges = schedulerGauges{}
+		}
 		if c.resting {
 			shot.schedulers[i].idle += at - c.restsSince
 		}

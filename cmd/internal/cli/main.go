@@ -72,7 +72,7 @@ func parse(grammar any, name, description string, args []string, stdout, stderr 
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
 		kong.ExplicitGroups([]kong.Group{
 			{Key: "workload", Title: "What callers do"}, {Key: "steps", Title: "Steps"}, {Key: "endpoint", Title: "The endpoint"},
-			{Key: "watch", Title: "Watching it, and the other side"}, {Key: "recipe", Title: "The simulated engine"}, {Key: "output", Title: "Files"}}))...)
+			{Key: "watch", Title: "Watching it, and the other side"}, {Key: "recipe", Title: "The simulated engine"}, {Key: "fleet", Title: "Several engines behind a router"}, {Key: "output", Title: "Files"}}))...)
 	if err != nil {
 		panic(err) // the grammar is ours
 	}

@@ -2,6 +2,7 @@ package recipe
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -60,8 +61,8 @@ func (f Fleet) none() bool {
 // New makes what the flags ask for of engines of c.
 func (f Fleet) New(c engine.Config, seed uint64) (Engine, error) {
 	if f.none() {
-		if f.ReplicaEvent != nil || f.AutoscaleTarget != 0 {
-			return nil, fmt.Errorf("--replica-event and --autoscale-target are of a fleet: give --replicas")
+		if name := f.astray(); name != "" {
+			return nil, fmt.Errorf("--%s is of a fleet: give --replicas", name)
 		}
 		return engine.New(c)
 	}
@@ -70,6 +71,110 @@ func (f Fleet) New(c engine.Config, seed uint64) (Engine, error) {
 		return nil, err
 	}
 	return fleet.New(config)
+}
+
+// astray is a flag that is given and means nothing without a fleet, or "".
+func (f Fleet) astray() string {
+	for _, x := range []struct {
+		name  string
+		given bool
+	}{
+		{"replica-event", f.ReplicaEvent != nil}, {"autoscale-target", f.AutoscaleTarget != 0}, {"replica-weights", f.ReplicaWeights != nil},
+		{"router", f.Router != "" && f.Router != string(fleet.RoundRobin)}, {"router-staleness", f.RouterStaleness != 0}, {"affinity", f.Affinity != 0},
+		{"replica-limit", f.ReplicaLimit != 0}, {"retry", f.Retry != "" && f.Retry != "none"}, {"start-up", f.StartUp != 0},
+	} {
+		if x.given {
+			return x.name
+		}
+	}
+	return f.linkAstray()
+}
+
+// linkAstray is a flag of the link between replicas that prefill and decode, given where there are none, or "".
+func (f Fleet) linkAstray() string {
+	switch {
+	case f.PrefillReplicas != 0 || f.DecodeReplicas != 0:
+		return ""
+	case f.KVLinkGBs != 0:
+		return "kv-link-gbps"
+	case f.KVLinkLatency != 0:
+		return "kv-link-latency"
+	case f.KVLinkEach:
+		return "kv-link-each"
+	}
+	return ""
+}
+
+// String says what the flags ask for, "" of one engine: "4 replicas behind a router (kv)".
+func (f Fleet) String() string {
+	if f.none() {
+		return ""
+	}
+	router := " behind a router (" + f.Router
+	if f.Affinity > 0 {
+		router += ", affinity " + f.Affinity.String()
+	}
+	router += ")"
+	if f.PrefillReplicas != 0 || f.DecodeReplicas != 0 {
+		return fmt.Sprintf("%d prefill and %d decode replicas%s", f.PrefillReplicas, f.DecodeReplicas, router)
+	}
+	if n := f.size(); n != 1 {
+		return fmt.Sprintf("%d replicas%s", n, router)
+	}
+	return "1 replica" + router
+}
+
+// size is how many engines there are at most.
+func (f Fleet) size() int {
+	return max(1, f.Replicas, len(f.ReplicaGPUs), f.PrefillReplicas+f.DecodeReplicas)
+}
+
+func (f Fleet) gpuNames() string {
+	var names []string
+	for _, name := range f.ReplicaGPUs {
+		if g, ok := gpu.ByName(name); ok {
+			name = g.Name
+		}
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// details is the fleet for the files: what is not as it comes.
+func (f Fleet) details() map[string]any {
+	out := map[string]any{"router": f.Router}
+	put := func(name string, value any, given bool) {
+		if given {
+			out[name] = value
+		}
+	}
+	put("replicas", f.size(), f.Replicas != 0 || len(f.ReplicaGPUs) != 0)
+	put("replica_gpus", f.ReplicaGPUs, len(f.ReplicaGPUs) != 0)
+	put("replica_weights", f.ReplicaWeights, len(f.ReplicaWeights) != 0)
+	put("affinity_s", f.Affinity.Seconds(), f.Affinity != 0)
+	put("router_staleness_s", f.RouterStaleness.Seconds(), f.RouterStaleness != 0)
+	put("replica_limit", f.ReplicaLimit, f.ReplicaLimit != 0)
+	if kv := fleet.Policy(f.Router) == fleet.KV; kv || fleet.Policy(f.Router) == fleet.PrefixAware {
+		put("router_block", f.RouterBlock, true)
+		put("overlap_weight", f.OverlapWeight, kv)
+	}
+	if f.PrefillReplicas != 0 || f.DecodeReplicas != 0 {
+		out["prefill_replicas"], out["decode_replicas"] = f.PrefillReplicas, f.DecodeReplicas
+		put("kv_link", f.KVLink, f.KVLinkGBs == 0)
+		put("kv_link_gb_s", f.KVLinkGBs, f.KVLinkGBs != 0)
+		put("kv_link_latency_s", f.KVLinkLatency.Seconds(), f.KVLinkLatency != 0)
+		put("kv_link_each", true, f.KVLinkEach)
+	}
+	put("replica_events", f.ReplicaEvent, len(f.ReplicaEvent) != 0)
+	put("retry", f.Retry, len(f.ReplicaEvent) != 0)
+	put("start_up_s", f.StartUp.Seconds(), f.StartUp != 0)
+	if f.AutoscaleTarget != 0 {
+		out["autoscale"] = map[string]any{"signal": f.AutoscaleSignal, "target": f.AutoscaleTarget, "min": f.AutoscaleMin,
+			"every_s": f.AutoscaleEvery.Seconds(), "cool_down_s": f.AutoscaleTimeout.Seconds()}
+	}
+	return out
 }
 
 func (f Fleet) config(c engine.Config, seed uint64) (fleet.Config, error) {
@@ -124,6 +229,8 @@ func (f Fleet) replicas(c engine.Config) ([]fleet.Replica, error) {
 		return nil, fmt.Errorf("--replica-gpus names %d replicas: leave --replicas, --prefill-replicas and --decode-replicas away", len(f.ReplicaGPUs))
 	case split && f.Replicas != 0:
 		return nil, fmt.Errorf("--replicas do all of a request, --prefill-replicas and --decode-replicas a part: give one or the other")
+	case (f.PrefillReplicas == 0) != (f.DecodeReplicas == 0):
+		return nil, fmt.Errorf("--prefill-replicas and --decode-replicas go together: one prefills, the other decodes")
 	case f.Replicas < 0 || f.PrefillReplicas < 0 || f.DecodeReplicas < 0:
 		return nil, fmt.Errorf("a fleet has %d, %d and %d replicas: none may be negative", f.Replicas, f.PrefillReplicas, f.DecodeReplicas)
 	case f.Replicas+f.PrefillReplicas+f.DecodeReplicas > mostReplicas:
@@ -161,6 +268,9 @@ func (f Fleet) handoff(c engine.Config) (h fleet.Handoff, err error) {
 	link, ok := fleet.LinkByName(f.KVLink)
 	if !ok {
 		return h, fmt.Errorf("--kv-link %q is not known; there are %s, or give --kv-link-gbps", f.KVLink, strings.Join(fleet.LinkNames(), ", "))
+	}
+	if name := f.linkAstray(); name != "" {
+		return h, fmt.Errorf("--%s is of the link between replicas that prefill and replicas that decode: give --prefill-replicas and --decode-replicas", name)
 	}
 	if f.KVLinkGBs < 0 {
 		return h, fmt.Errorf("--kv-link-gbps is %v, must be above 0", f.KVLinkGBs)

@@ -32,7 +32,7 @@ type Recipe struct {
 	Weights string `help:"Precision of linear layers: bf16, fp8, int4, mxfp4 and others. By default as the checkpoint is published." complete:"bf16,fp8,int8,int4,fp4,mxfp4" placeholder:"NAME" group:"recipe"`
 	KVType  string `name:"kv-cache-dtype" help:"Precision of the KV cache: bf16 or fp8." complete:"bf16,fp8" placeholder:"NAME" group:"recipe"`
 
-	ChunkedPrefill int     `help:"Tokens of one prefill step; 0: by GPU memory, as SGLang does; -1: prompts are not cut." group:"recipe"`
+	ChunkedPrefill int     `help:"SGLang: tokens of one prefill step; 0: by GPU memory; -1: prompts are not cut." group:"recipe"`
 	MixedChunk     bool    `help:"SGLang: decode beside prefill." group:"recipe"`
 	MaxPrefills    int     `name:"max-prefill-requests" help:"SGLang: prompts in one prefill step at most; 0: no limit." group:"recipe"`
 	LongPrefill    int     `name:"long-prefill-token-threshold" help:"vLLM: tokens of one prompt in a step at most; 0: no limit." group:"recipe"`
@@ -43,7 +43,7 @@ type Recipe struct {
 	Order          string  `name:"schedule-policy" help:"Who waits first: fcfs, lpm (longest cached prefix) or priority (by the field of that name, which requests to kneemock may have)." complete:"fcfs,lpm,priority" placeholder:"NAME" group:"recipe"`
 	MemFraction    float64 `help:"Share of GPU memory for weights and KV; 0: .88, vLLM .9." group:"recipe"`
 	KVTokens       int     `name:"kv-tokens" help:"KV pool in tokens, instead of what memory allows." group:"recipe"`
-	KVScheme       string  `name:"kv-scheme" help:"How window layers share the KV pool: ideal, sglang (a pool for each kind), vllm (pages of one size), unified (every layer keeps everything). By default as the engine does it for the model." complete:"ideal,sglang,unified,vllm,vllm-eager" placeholder:"NAME" group:"recipe"`
+	KVScheme       string  `name:"kv-scheme" help:"How window layers share the KV pool: ideal, sglang (a pool for each kind), vllm (pages of one size), vllm-eager (the same, as older versions kept it), unified (every layer keeps everything). By default as the engine does it for the model." complete:"ideal,sglang,unified,vllm,vllm-eager" placeholder:"NAME" group:"recipe"`
 	WindowRatio    float64 `name:"swa-full-tokens-ratio" help:"SGLang: tokens of the window layers' pool for each of the other; 0: .8." group:"recipe"`
 	PageSize       int     `help:"Tokens of a KV page; 0: 1, vLLM 16." group:"recipe"`
 	Eviction       string  `name:"radix-eviction-policy" help:"Which leaf of the prefix cache goes first: lru, lfu, fifo, mru or filo." complete:"lru,lfu,fifo,mru,filo" placeholder:"NAME" group:"recipe"`
@@ -62,6 +62,9 @@ var presetRecipes = map[string][2]string{"": {"gemma-4-12b", "l40s"}, "l40s": {"
 
 // Config is the engine that the flags and the preset ask for, checked.
 func (r Recipe) Config(preset string) (engine.Config, error) {
+	if err := r.foreign(); err != nil {
+		return engine.Config{}, err
+	}
 	m, err := r.shape(preset)
 	if err != nil {
 		return engine.Config{}, err
@@ -86,6 +89,34 @@ func (r Recipe) Config(preset string) (engine.Config, error) {
 		return c, fmt.Errorf("%w; --allow-foreign-anchor uses it all the same", err)
 	}
 	return c, c.Validate()
+}
+
+// foreign refuses a flag of the engine that is not modelled, which would change nothing.
+func (r Recipe) foreign() error {
+	for _, f := range []struct {
+		given bool
+		name  string
+		of    engine.Kind
+		like  string // the flag that does the same there
+	}{
+		{r.ChunkedPrefill != 0, "chunked-prefill", engine.SGLang, "max-num-batched-tokens"},
+		{r.MixedChunk, "mixed-chunk", engine.SGLang, ""},
+		{r.MaxPrefills != 0, "max-prefill-requests", engine.SGLang, ""},
+		{r.WindowRatio != 0 && kv.Scheme(r.KVScheme) != kv.SGLang, "swa-full-tokens-ratio", engine.SGLang, ""},
+		{r.BatchedTokens != 0, "max-num-batched-tokens", engine.VLLM, "chunked-prefill"},
+		{r.LongPrefill != 0, "long-prefill-token-threshold", engine.VLLM, ""},
+		{r.SyncSchedule, "no-async-scheduling", engine.VLLM, ""},
+	} {
+		if other := engine.Kind(r.Engine); !f.given || other == f.of || other != engine.SGLang && other != engine.VLLM {
+			continue
+		}
+		err := fmt.Errorf("--%s is of %s, and --engine is %s: leave it away", f.name, f.of, r.Engine)
+		if f.like != "" {
+			err = fmt.Errorf("%w, or give --%s", err, f.like)
+		}
+		return err
+	}
+	return nil
 }
 
 func (r Recipe) shape(preset string) (m model.Shape, err error) {
@@ -137,8 +168,8 @@ func Vars() kong.Vars {
 		"kvlinks": strings.Join(fleet.LinkNames(), ", ")}
 }
 
-// EngineInfo describes an engine model for the files.
-func EngineInfo(c engine.Config) measurement.Engine {
+// EngineInfo describes an engine model, and the fleet of it, for the files.
+func EngineInfo(c engine.Config, of Fleet) measurement.Engine {
 	f := c.Filled()
 	r := f.Recipe
 	details := map[string]any{
@@ -153,6 +184,14 @@ func EngineInfo(c engine.Config) measurement.Engine {
 	if n := f.GPUs(); n > 1 {
 		details["gpus"], details["tp"], details["pp"], details["ep"], details["attention_dp"] = n, r.TP, r.PP, r.EP, r.DP
 	}
+	name := c.GPU.Name
+	if !of.none() {
+		details["fleet"] = of.details()
+		details["max_running_requests"] = r.MaxRunning * of.size() // of all, as the requests that run are counted
+		if len(of.ReplicaGPUs) > 0 {
+			name = of.gpuNames()
+		}
+	}
 	if f.GPU.Scaled() {
 		details["efficiencies_of"] = f.GPU.Measured
 	}
@@ -164,5 +203,5 @@ func EngineInfo(c engine.Config) measurement.Engine {
 		}
 		details["anchored_to"] = map[string]any{"engine": a.Engine, "version": a.Version, "model": a.Model, "longest_prompt": a.Prompt, "widest_batch": a.Batch, "median_error_percent": a.Error}
 	}
-	return measurement.Engine{Kind: "simulated", Model: c.Model.Name, GPU: c.GPU.Name, Fidelity: fidelity, Details: details}
+	return measurement.Engine{Kind: "simulated", Model: c.Model.Name, GPU: name, Fidelity: fidelity, Details: details}
 }

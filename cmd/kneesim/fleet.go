@@ -1,0 +1,75 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"kneefinder/simulation/fleet"
+)
+
+// fleetReport is what befell the replicas of a fleet and what its links carried, over the whole run.
+type fleetReport struct {
+	Requests        int     `json:"requests"`
+	Failed          int     `json:"failed"`
+	Retried         int     `json:"retried"`
+	ReplicaHours    float64 `json:"replica_hours"` // up or failed
+	Hours           float64 `json:"hours"`
+	Started         int     `json:"started"` // by the autoscaler
+	Drained         int     `json:"drained"`
+	Transfers       int     `json:"transfers"`
+	TransferGB      float64 `json:"transfer_gb"`
+	TransferMeanMS  float64 `json:"transfer_mean_ms"` // on the link
+	TransferMaxMS   float64 `json:"transfer_max_ms"`
+	TransferWaitMS  float64 `json:"transfer_wait_mean_ms"` // for a place at a decode replica
+	LinkBusy        float64 `json:"link_busy"`             // 0 to 1
+	disaggregated   bool
+	scaled, unequal bool
+}
+
+// fleetOf is the report of a machine as of an instant; nil of one engine.
+func fleetOf(m machine, at time.Duration) *fleetReport {
+	f, ok := m.(*fleet.Fleet)
+	if !ok || at <= 0 {
+		return nil
+	}
+	r := f.Report(at)
+	t := r.Transfers
+	n := time.Duration(max(1, t.Count))
+	ms := func(d time.Duration) float64 { return d.Seconds() * 1000 }
+	out := &fleetReport{Requests: r.Ended, Failed: r.Failed, Retried: r.Retried, ReplicaHours: r.Paid.Hours(), Hours: at.Hours(), Started: r.Started,
+		Drained: r.Drained, Transfers: t.Count, TransferGB: float64(t.Bytes) / 1e9, TransferMeanMS: ms(t.Travel / n), TransferMaxMS: ms(t.TravelMax),
+		TransferWaitMS: ms(t.Wait / n), LinkBusy: t.Busy.Seconds() / at.Seconds()}
+	replicas := f.PerReplica()
+	for _, p := range replicas {
+		out.disaggregated = out.disaggregated || p.Role != fleet.Whole
+	}
+	out.scaled = r.Started+r.Drained > 0
+	out.unequal = r.Paid != at*time.Duration(len(replicas))
+	return out
+}
+
+// text says it where there is something to say.
+func (r *fleetReport) text(w io.Writer) {
+	if r == nil {
+		return
+	}
+	var parts []string
+	if r.Failed+r.Retried > 0 {
+		parts = append(parts, fmt.Sprintf("of %d requests %d were lost with a replica that failed; %d were sent again to another", r.Requests, r.Failed, r.Retried))
+	}
+	if r.disaggregated {
+		parts = append(parts, fmt.Sprintf("%d prompts' KV, %.3g GB, went from prefill to decode in %.3g ms on average, %.3g at most, behind %.3g ms of waiting for a place; the link was busy %.2g %% of the time",
+			r.Transfers, r.TransferGB, r.TransferMeanMS, r.TransferMaxMS, r.TransferWaitMS, 100*r.LinkBusy))
+	}
+	if r.scaled {
+		parts = append(parts, fmt.Sprintf("the autoscaler started replicas %d times and drained %d times", r.Started, r.Drained))
+	}
+	if r.unequal {
+		parts = append(parts, fmt.Sprintf("%.2f replicas were paid for on average", r.ReplicaHours/r.Hours))
+	}
+	if len(parts) > 0 {
+		fmt.Fprintf(w, "\nFleet, over the whole run: %s.\n", strings.Join(parts, "; "))
+	}
+}
