@@ -4,6 +4,7 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -266,5 +267,24 @@ func TestCertificateInWords(t *testing.T) {
 	want = "The load that was sent is not Poisson: a gap resembles the one before it (autocorrelation .5); gaps between calls do not follow the exponential distribution of the rate asked (KS .3); so the knee is not that of Poisson calls."
 	if got := notCertified(a); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestWindowsOfATinyRateAreNotCounted(t *testing.T) {
+	// A call in a year: its seconds, three billion of a century, hold no call each, and do not fit in memory.
+	s := sentStep{rate: 1 / (365 * 86400.), length: 100 * 365 * 24 * time.Hour}
+	for i := range 100 {
+		s.at = append(s.at, time.Duration(i)*365*24*time.Hour)
+	}
+	var m0, m1 runtime.MemStats
+	runtime.ReadMemStats(&m0)
+	for _, w := range []time.Duration{time.Second, 10 * time.Second, time.Minute} {
+		if d := countDispersion([]sentStep{s}, w); d != nil {
+			t.Errorf("windows of %v: %v, want none", w, *d)
+		}
+	}
+	runtime.ReadMemStats(&m1)
+	if bytes := m1.TotalAlloc - m0.TotalAlloc; bytes > 1e6 {
+		t.Errorf("%d bytes for windows that do not count", bytes)
 	}
 }

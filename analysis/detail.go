@@ -155,11 +155,11 @@ func batches(w io.Writer, e *measurement.EngineResult) {
 		*p.BatchMean, plain(p.BatchMost, "%.0f", 1), grouped(fmt.Sprintf("%.0f", p.Steps)), maybe(p.PrefillMean), maybe(p.DecodeMean), maybe(p.QueryMean))
 	text += fmt.Sprintf(" Of the steps %s prefill, and %s decode beside it.", plain(p.PrefillShare, "%.1f %%", 100), plain(p.MixedShare, "%.1f %%", 100))
 	if e.PrefillBusy != nil && e.DecodeBusy != nil {
-		each, of := 1., ""
-		if n := len(e.Replicas); n > 1 {
-			each, of = float64(n), " of each replica"
+		of := ""
+		if len(e.Replicas) > 1 {
+			of = " of each replica, on average"
 		}
-		text += fmt.Sprintf(" Steps with a prefill take %.0f %% of the time%s, the others %.0f %%.", 100**e.PrefillBusy/each, of, 100**e.DecodeBusy/each)
+		text += fmt.Sprintf(" Steps with a prefill take %.0f %% of the time%s, the others %.0f %%.", 100**e.PrefillBusy, of, 100**e.DecodeBusy)
 	}
 	sentences(w, "Batches", text)
 }

@@ -73,6 +73,13 @@ func engineOf(step measurement.Step, turns []measurement.Turn, samples []measure
 	r.TTFTClientMinus = clientMinus(step, turns, ttft)
 
 	w.simulated(&r)
+	if n := len(r.Replicas); n > 1 { // counters are sums: of the time of one
+		for _, busy := range []*float64{r.PrefillBusy, r.DecodeBusy} {
+			if busy != nil {
+				*busy /= float64(n)
+			}
+		}
+	}
 	r.GPUs, r.GPUUtil, r.GPUTensor = mean(w.gauge(measurement.SampleGPUs)), mean(w.gauge(measurement.SampleGPUUtil)), mean(w.gauge(measurement.SampleGPUTensor))
 	r.GPUDRAM, r.GPUMemory = mean(w.gauge(measurement.SampleGPUDRAM)), mean(w.gauge(measurement.SampleGPUMemory))
 	r.GPUClock, r.GPUTempMost = mean(w.gauge(measurement.SampleGPUClock)), most(w.gauge(measurement.SampleGPUTemp))

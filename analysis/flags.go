@@ -154,9 +154,14 @@ func buffered(measured []*measurement.Turn) bool { return Buffered(measured, few
 func cold(measured []*measurement.Turn, r measurement.StepResult) bool {
 	known := 0
 	for _, t := range measured {
-		if t.CachedTokens >= 0 && t.PromptTokens > 0 {
+		if hitKnown(t) {
 			known++
 		}
 	}
-	return known >= fewAnswers && r.LiveCallsMax != nil && *r.LiveCallsMax <= fewLive && *r.CacheHitRate < coldHit
+	return known >= fewAnswers && r.LiveCallsMax != nil && *r.LiveCallsMax <= fewLive && r.CacheHitRate != nil && *r.CacheHitRate < coldHit
+}
+
+// hitKnown reports whether the server told how much of a turn's prompt it had: no more than all of it.
+func hitKnown(t *measurement.Turn) bool {
+	return t.CachedTokens >= 0 && t.CachedTokens <= t.PromptTokens && t.PromptTokens > 0
 }

@@ -20,6 +20,7 @@ const (
 	MechanismLimit    = "engine_limit"                 // the engine runs no more requests at once
 	MechanismDecode   = "decode"                       // tokens themselves came slower
 	MechanismErrors   = "errors"                       // the server refused or broke requests
+	MechanismRouting  = "routing"                      // turns went to replicas that do not have their prefix
 )
 
 // What evidence must show.
@@ -47,6 +48,8 @@ func humanMechanism(name string) string {
 		return "warm turns queue behind other calls' cold prefills"
 	case MechanismDecode:
 		return "decoding: the tokens themselves come slower"
+	case MechanismRouting:
+		return "routing: turns go to replicas that do not have their prefix"
 	case MechanismErrors:
 		return "errors: the server refuses or breaks requests"
 	}
@@ -293,7 +296,7 @@ func eviction(u unit, s measurement.StepResult, below []measurement.StepResult, 
 	}
 	missed, known := 0, 0
 	for _, t := range late {
-		if t.CachedTokens >= 0 && t.PromptTokens > 0 {
+		if hitKnown(t) {
 			known++
 			if float64(t.CachedTokens) < (best-hitDrop)*float64(t.PromptTokens) {
 				missed++
@@ -301,7 +304,11 @@ func eviction(u unit, s measurement.StepResult, below []measurement.StepResult, 
 		}
 	}
 	f := finding{name: MechanismEviction, sure: best-now > 2*hitDrop}
-	f.sentence = fmt.Sprintf("The cache hit rate fell from %.0f %% at %s to %.0f %% at %s: warm prefixes had been evicted before their next turn came", 100*best, u.of(bestRate), 100*now, rate(s.Rate))
+	gone := "warm prefixes had been evicted before their next turn came"
+	if misrouted(s) {
+		f.name, gone = MechanismRouting, notThere
+	}
+	f.sentence = fmt.Sprintf("The cache hit rate fell from %.0f %% at %s to %.0f %% at %s: %s", 100*best, u.of(bestRate), 100*now, rate(s.Rate), gone)
 	if known > 0 {
 		f.explains = float64(missed) / float64(known)
 		f.sentence += fmt.Sprintf("; %d of %d turns over the limit missed their prefix", missed, known)
@@ -325,14 +332,26 @@ func fewEvictions(u unit, s measurement.StepResult, late, inTime []*measurement.
 	if others > 0 {
 		f.sentence += fmt.Sprintf(", %d of the %d in time", alike, others)
 	}
-	f.sentence += ": it had been evicted before their turn came."
+	gone := "it had been evicted before their turn came"
+	if misrouted(s) {
+		f.name, gone = MechanismRouting, notThere
+	}
+	f.sentence += ": " + gone + "."
 	return f
 }
+
+// misrouted reports whether prefixes that are missed cannot have been evicted: there are several replicas, and they evicted nothing.
+func misrouted(s measurement.StepResult) bool {
+	e := s.Engine
+	return e != nil && len(e.Replicas) > 1 && e.EvictedRate != nil && *e.EvictedRate == 0
+}
+
+const notThere = "nothing was evicted, so they went to another replica than the turns before them"
 
 // misses counts the turns that found less than half of their prompt cached, of those of which that is known.
 func misses(turns []*measurement.Turn) (missed, known int) {
 	for _, t := range turns {
-		if t.CachedTokens >= 0 && t.PromptTokens > 0 {
+		if hitKnown(t) {
 			known++
 			if 2*t.CachedTokens < t.PromptTokens {
 				missed++

@@ -145,3 +145,30 @@ func TestMechanism(t *testing.T) {
 		}
 	}
 }
+
+// Turns that miss their prefix on replicas that evict nothing were sent to the wrong ones.
+func TestMisrouted(t *testing.T) {
+	p := func(v float64) *float64 { return &v }
+	late := make([]*measurement.Turn, 20)
+	for i := range late {
+		late[i] = &measurement.Turn{PromptTokens: 1000, CachedTokens: 10}
+	}
+	inTime := make([]*measurement.Turn, 100)
+	for i := range inTime {
+		inTime[i] = &measurement.Turn{PromptTokens: 1000, CachedTokens: 990}
+	}
+	u := unitOf(measurement.Config{})
+	for _, c := range []struct {
+		replicas int
+		evicted  float64
+		want     string
+	}{{2, 0, MechanismRouting}, {2, 5, MechanismEviction}, {1, 0, MechanismEviction}} {
+		s := measurement.StepResult{Rate: 1, CacheHitRate: p(.8), Engine: &measurement.EngineResult{EvictedRate: p(c.evicted), Replicas: make([]measurement.ReplicaResult, c.replicas)}}
+		if f := fewEvictions(u, s, late, inTime); f.name != c.want {
+			t.Errorf("%d replicas, %v tokens evicted a second: %q, want %q", c.replicas, c.evicted, f.name, c.want)
+		}
+		if f := eviction(u, s, []measurement.StepResult{{Rate: .5, CacheHitRate: p(.99)}}, late); f.name != c.want {
+			t.Errorf("%d replicas, %v tokens evicted a second, over all: %q, want %q", c.replicas, c.evicted, f.name, c.want)
+		}
+	}
+}

@@ -70,6 +70,8 @@ func TestReplicasFor(t *testing.T) {
 	none := math.NaN()
 	loop := with(measurement.Found, 8, 9, 8, 10)
 	loop.Config.Arrivals = closed
+	requests := with(measurement.Found, 4, 4.5, 3, 5)
+	requests.Config.LoadOf = measurement.Requests
 	for _, c := range []struct {
 		why    string
 		r      measurement.Results

@@ -285,7 +285,7 @@ func quantile(sorted []float64, p float64) *float64 { return figure(measurement.
 func hitRate(turns []*measurement.Turn) float64 {
 	cached, prompt := 0, 0
 	for _, t := range turns {
-		if t.CachedTokens >= 0 && t.CachedTokens <= t.PromptTokens && t.PromptTokens > 0 {
+		if hitKnown(t) {
 			cached += t.CachedTokens
 			prompt += t.PromptTokens
 		}

@@ -216,6 +216,14 @@ func TestVerdicts(t *testing.T) {
 			}
 			return ts
 		}, measurement.Pass, "", true},
+		{"more cached tokens than prompt, on an idle server, tell no hit rate", func(s *measurement.Step) { s.LiveMax = 1 }, fast, func(ts []measurement.Turn) []measurement.Turn {
+			for i := range ts {
+				if ts[i].Turn > 1 {
+					ts[i].CachedTokens = ts[i].PromptTokens + 1
+				}
+			}
+			return ts
+		}, measurement.Pass, "", true},
 		{"answers come whole, in one read", nil, fast, func(ts []measurement.Turn) []measurement.Turn {
 			for i := range 81 {
 				ts[2*i+1].LastToken = ts[2*i+1].FirstToken + 900*time.Microsecond

@@ -100,9 +100,9 @@ func (s Sureness) says(load string) string {
 		more = append(more, "ended early, as a fail")
 	case s.Decided != measurement.Undecided:
 	case s.MoreCalls != nil:
-		more = append(more, fmt.Sprintf("undecided at 95 %%: about %s more would decide it", count(twoDigits(*s.MoreCalls), "call")))
+		more = append(more, fmt.Sprintf("the stricter binomial test leaves it undecided: about %s more would decide it", count(twoDigits(*s.MoreCalls), "call")))
 	default:
-		more = append(more, "undecided at 95 %, and too near to the limit to be decided")
+		more = append(more, "the stricter binomial test leaves it undecided: it is too near to the limit")
 	}
 	out := percent(s.Probability)
 	if load != "" {

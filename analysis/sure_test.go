@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"kneefinder/measurement"
 )
@@ -78,5 +79,23 @@ func TestHoldsAt(t *testing.T) {
 		if (err == nil) != c.ok || !strings.Contains(said, c.want) {
 			t.Errorf("%s: %q, want %q", c.why, said, c.want)
 		}
+	}
+}
+
+func TestTenThousandStepsStandForThemselvesInTime(t *testing.T) {
+	r := measurement.Results{Label: "x", Config: measurement.Config{SLO: slo300}}
+	for i := range 10_000 {
+		r.Steps = append(r.Steps, measurement.StepResult{Step: i, Rate: .01 * float64(i+1), WindowS: 1, Verdict: measurement.Pass})
+	}
+	r.Steps = append(r.Steps, r.Steps[4], r.Steps[7])
+	if again := repeated(perSecond, r.Steps); !strings.HasPrefix(again, "0.05, 0.08 calls/s were measured more than once.") {
+		t.Errorf("repeated: %q", again)
+	}
+	start := time.Now()
+	for _, s := range r.Steps[:1000] {
+		StandsFor(r.Steps, s.Rate)
+	}
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("%v for a thousand loads: the steps are copied for each", took)
 	}
 }

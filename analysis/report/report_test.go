@@ -445,3 +445,15 @@ func TestWithoutUnknown(t *testing.T) {
 		t.Errorf("without rows: %+v", empty)
 	}
 }
+
+func TestACardOfNothingIsLeftOut(t *testing.T) {
+	const card = "<h2>Of whom</h2>"
+	r := made(1, 1)
+	if page := pageOf(t, r); !strings.Contains(string(page), card) {
+		t.Error("the engine of a run is left out")
+	}
+	r.Log, r.Results.Engine = nil, measurement.Engine{}
+	if page := pageOf(t, r); strings.Contains(string(page), card) {
+		t.Error("of an engine of which nothing is known there is a card, with nothing in it")
+	}
+}

@@ -153,7 +153,7 @@ func TestBadInput(t *testing.T) {
 		{[]string{"simulate", "--rates", "0.02", "--no-async-scheduling"}, 2, "--no-async-scheduling is of vllm"},
 		{[]string{"simulate", "--rates", "0.02", "--router", "kv"}, 2, "--router is of a fleet"},
 		{[]string{"simulate", "--rates", "0.02", "--retry", "resume"}, 2, "--retry is of a fleet"},
-		{[]string{"simulate", "--rates", "0.02", "--replicas", "2", "--kv-link-gbps", "50"}, 2, "--kv-link-gbps is of the link"},
+		{[]string{"simulate", "--rates", "0.02", "--replicas", "2", "--kv-link-gb-s", "50"}, 2, "--kv-link-gb-s is of the link"},
 		{[]string{"simulate", "--rates", "0.02", "--decode-replicas", "2"}, 2, "go together"},
 		{[]string{"predict"}, 2, "predict"},
 	} {

@@ -26,7 +26,7 @@ type Fleet struct {
 	ReplicaLimit    int           `help:"Requests that a replica has at a time; others wait at the router. 0: no limit." group:"fleet"`
 
 	KVLink        string        `name:"kv-link" help:"How KV travels from prefill to decode: ${kvlinks}." default:"nixl" complete:"nixl,mooncake,mori" group:"fleet"`
-	KVLinkGBs     float64       `name:"kv-link-gbps" help:"Its bandwidth instead, GB/s; all transfers share it." group:"fleet"`
+	KVLinkGBs     float64       `name:"kv-link-gb-s" aliases:"kv-link-gbps" help:"Its bandwidth instead, gigabytes a second; all transfers share it." group:"fleet"`
 	KVLinkLatency time.Duration `name:"kv-link-latency" help:"Its latency instead." default:"0s" group:"fleet"`
 	KVLinkEach    bool          `name:"kv-link-each" help:"Every prefill replica has a link of its own." group:"fleet"`
 
@@ -96,7 +96,7 @@ func (f Fleet) linkAstray() string {
 	case f.PrefillReplicas != 0 || f.DecodeReplicas != 0:
 		return ""
 	case f.KVLinkGBs != 0:
-		return "kv-link-gbps"
+		return "kv-link-gb-s"
 	case f.KVLinkLatency != 0:
 		return "kv-link-latency"
 	case f.KVLinkEach:
@@ -267,13 +267,13 @@ const mostReplicas = 1024
 func (f Fleet) handoff(c engine.Config) (h fleet.Handoff, err error) {
 	link, ok := fleet.LinkByName(f.KVLink)
 	if !ok {
-		return h, fmt.Errorf("--kv-link %q is not known; there are %s, or give --kv-link-gbps", f.KVLink, strings.Join(fleet.LinkNames(), ", "))
+		return h, fmt.Errorf("--kv-link %q is not known; there are %s, or give --kv-link-gb-s", f.KVLink, strings.Join(fleet.LinkNames(), ", "))
 	}
 	if name := f.linkAstray(); name != "" {
 		return h, fmt.Errorf("--%s is of the link between replicas that prefill and replicas that decode: give --prefill-replicas and --decode-replicas", name)
 	}
 	if f.KVLinkGBs < 0 {
-		return h, fmt.Errorf("--kv-link-gbps is %v, must be above 0", f.KVLinkGBs)
+		return h, fmt.Errorf("--kv-link-gb-s is %v, must be above 0", f.KVLinkGBs)
 	}
 	if f.KVLinkGBs > 0 {
 		link = fleet.Link{Name: "own", Bandwidth: f.KVLinkGBs * 1e9}
