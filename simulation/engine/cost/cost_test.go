@@ -489,3 +489,19 @@ func BenchmarkNew(b *testing.B) {
 		}
 	}
 }
+
+// A step that takes longer than a time.Duration holds takes very long, not less than nothing.
+func TestStepsEnd(t *testing.T) {
+	m, _ := model.ByName("qwen3-8b")
+	k, err := cost.New(m, gpu.GPU{Name: "snail", Memory: 50e9, Bandwidth: 1e-290, BF16: 300e12}, cost.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second time from the table
+		for _, b := range []cost.Batch{{Decodes: 1, Context: 10}, {Prefill: []cost.Span{{N: 10, Last: true}}}} {
+			if d := k.Step(&b); d < 1000*time.Hour {
+				t.Errorf("%+v takes %v", b, d)
+			}
+		}
+	}
+}

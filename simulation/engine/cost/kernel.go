@@ -111,10 +111,13 @@ func (k *Kernel) Options() Options { return k.options }
 // Overheads is what a step and a request cost on the host.
 func (k *Kernel) Overheads() gpu.Overheads { return k.overheads }
 
+// longest is what a step takes at most, three years: beyond it lies what a time.Duration cannot hold.
+const longest = 1e17
+
 // Step is how long a step takes, 0 for an empty one. It allocates nothing.
 func (k *Kernel) Step(b *Batch) time.Duration {
 	if len(b.Prefill) == 0 && uint(b.Decodes) < uint(len(k.replay)) && b.Loaded == 0 && k.replay[b.Decodes] > 0 {
-		return time.Duration(k.replay[b.Decodes] + k.read(b))
+		return time.Duration(min(k.replay[b.Decodes]+k.read(b), longest))
 	}
 	return k.step(b)
 }
@@ -158,7 +161,7 @@ func (k *Kernel) step(b *Batch) time.Duration {
 		k.replay[b.Decodes] = t + host
 	}
 	late := max(0, launches-t-k.read(b)) // the GPU waits for the host
-	return time.Duration(t + host + k.read(b) + late + float64(b.Loaded)*k.perByte)
+	return time.Duration(min(t+host+k.read(b)+late+float64(b.Loaded)*k.perByte, longest))
 }
 
 // eager is how many kernels the host launches one by one in a step.

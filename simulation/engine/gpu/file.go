@@ -77,6 +77,12 @@ func FromFile(r io.Reader, path string) (GPU, error) {
 		if m.value == 0 {
 			return GPU{}, fmt.Errorf("%s: %s is missing: the data sheet has it", path, m.name)
 		}
+		if !(m.value > 0 && m.value <= most) {
+			return GPU{}, fmt.Errorf("%s: %s is %v, must be above 0 and at most %v", path, m.name, m.value, float64(most))
+		}
+	}
+	if !(f.MemoryGB >= 0 && f.MemoryGB <= 1e6) {
+		return GPU{}, fmt.Errorf("%s: memory_gb is %v, must be above 0 and at most 1e6", path, f.MemoryGB)
 	}
 	g := f.gpu()
 	if g.Name == "" {
@@ -88,6 +94,9 @@ func FromFile(r io.Reader, path string) (GPU, error) {
 	}
 	return g.Filled(), nil
 }
+
+// most is a peak that no accelerator comes near.
+const most = 1e9
 
 // file is the form of a GPU file.
 type file struct {

@@ -139,7 +139,7 @@ func TestFileRefuses(t *testing.T) {
 		{all + "watts: many\n", "line 4: cannot unmarshal !!str `many` into float64"},
 		{all + "watts: -1\n", `gpu "x": watts is -1, must be above 0`},
 		{all + "bf16_tflops: 1\n", "already defined"},
-		{"memory_gb: -1\n" + most, "memory is -1000000000, must be above 0"},
+		{"memory_gb: -1\n" + most, "memory_gb is -1, must be above 0"},
 		{all + "kernels: {bf16: {compute: [[64, 1.2]], stream: [[1, .8]]}}\n", "bf16: compute: point 0 is {64 1.2}, must have m of at least 1"},
 		{all + "kernels: {bf16: {compute: [[64, .1], [128, .3]], stream: [[1, .8]]}}\n", "more rows would take less time"},
 		{all + "kernels: {bf16: {compute: [[64, .1]], stream: [[1, .8], [2, .9]]}}\n", "more rows would take less time"},
@@ -211,5 +211,18 @@ func TestCollectivesAreMonotone(t *testing.T) {
 				t.Errorf("%s: %v bytes take %v s, %v bytes %v", name, a, c.Seconds(a), b, c.Seconds(b))
 			}
 		})
+	}
+}
+
+func TestFileWithoutMeasure(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"memory_gb: .nan\nbandwidth_gb_s: 1\nbf16_tflops: 1\n", "g.yaml: memory_gb is NaN, must be above 0 and at most 1e6"},
+		{"memory_gb: 1e300\nbandwidth_gb_s: 1\nbf16_tflops: 1\n", "g.yaml: memory_gb is 1e+300, must be above 0 and at most 1e6"},
+		{"memory_gb: 1\nbandwidth_gb_s: 1e300\nbf16_tflops: 1\n", "g.yaml: bandwidth_gb_s is 1e+300, must be above 0 and at most 1e+09"},
+		{"memory_gb: 1\nbandwidth_gb_s: 1\nbf16_tflops: -.inf\n", "g.yaml: bf16_tflops is -Inf, must be above 0 and at most 1e+09"},
+	} {
+		if _, err := FromFile(strings.NewReader(c.text), "g.yaml"); err == nil || err.Error() != c.want {
+			t.Errorf("got %v, want %s", err, c.want)
+		}
 	}
 }
