@@ -148,7 +148,7 @@ func TestFileRefuses(t *testing.T) {
 		{all + "reserve_gb: 49\n", "reserve is 49000000000, must be from 0 to the memory"},
 		{all + "overheads: {graphs: -1}\n", "overheads: graphs is -1, must not be below 0"},
 		{all + "---\nname: b\n", "a second document begins"},
-		{"memory_gb: .nan\n" + most, "memory is"},
+		{"memory_gb: .nan\n" + most, "memory_gb is NaN"},
 	} {
 		_, err := FromFile(strings.NewReader(row.text), "x.yaml")
 		if err == nil || !strings.Contains(err.Error(), row.want) {
