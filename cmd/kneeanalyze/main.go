@@ -89,7 +89,7 @@ Examples:
 func main() {
 	// The turns of a long log are one large block that lives to the end; collecting often keeps what is beside it small.
 	debug.SetGCPercent(5)
-	cli.Main(run)
+	cli.MainAtOnce(run)
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {

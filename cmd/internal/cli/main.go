@@ -30,6 +30,15 @@ func Main(run func(ctx context.Context, args []string, stdout, stderr io.Writer)
 	os.Exit(Code(err))
 }
 
+// MainAtOnce is Main for a command that has nothing to bring to an end: the first signal ends the process.
+func MainAtOnce(run func(ctx context.Context, args []string, stdout, stderr io.Writer) error) {
+	err := run(context.Background(), os.Args[1:], os.Stdout, os.Stderr)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+	}
+	os.Exit(Code(err))
+}
+
 // Streams are where a command writes: results to Out, everything else to Err.
 type Streams struct{ Out, Err io.Writer }
 
