@@ -303,11 +303,8 @@ func eviction(u unit, s measurement.StepResult, below []measurement.StepResult, 
 			}
 		}
 	}
-	f := finding{name: MechanismEviction, sure: best-now > 2*hitDrop}
-	gone := "warm prefixes had been evicted before their next turn came"
-	if misrouted(s) {
-		f.name, gone = MechanismRouting, notThere
-	}
+	name, gone := lost(s, "warm prefixes had been evicted before their next turn came")
+	f := finding{name: name, sure: best-now > 2*hitDrop}
 	f.sentence = fmt.Sprintf("The cache hit rate fell from %.0f %% at %s to %.0f %% at %s: %s", 100*best, u.of(bestRate), 100*now, rate(s.Rate), gone)
 	if known > 0 {
 		f.explains = float64(missed) / float64(known)
@@ -327,26 +324,24 @@ func fewEvictions(u unit, s measurement.StepResult, late, inTime []*measurement.
 	if known < 5 || of < than+partMargin {
 		return finding{}
 	}
-	f := finding{name: MechanismEviction, explains: of - than, sure: others >= fairCompare && known >= 10 && of > lateShare}
+	name, gone := lost(s, "it had been evicted before their turn came")
+	f := finding{name: name, explains: of - than, sure: others >= fairCompare && known >= 10 && of > lateShare}
 	f.sentence = fmt.Sprintf("At %s %d of the %d turns over the limit had lost more than half of their prefix", u.of(s.Rate), missed, known)
 	if others > 0 {
 		f.sentence += fmt.Sprintf(", %d of the %d in time", alike, others)
-	}
-	gone := "it had been evicted before their turn came"
-	if misrouted(s) {
-		f.name, gone = MechanismRouting, notThere
 	}
 	f.sentence += ": " + gone + "."
 	return f
 }
 
-// misrouted reports whether prefixes that are missed cannot have been evicted: there are several replicas, and they evicted nothing.
-func misrouted(s measurement.StepResult) bool {
-	e := s.Engine
-	return e != nil && len(e.Replicas) > 1 && e.EvictedRate != nil && *e.EvictedRate == 0
+// lost is what took prefixes that are missed, and that in words: eviction, in the words evicted, unless there are several replicas that
+// evicted nothing.
+func lost(s measurement.StepResult, evicted string) (mechanism, words string) {
+	if e := s.Engine; e != nil && len(e.Replicas) > 1 && e.EvictedRate != nil && *e.EvictedRate == 0 {
+		return MechanismRouting, "nothing was evicted, so they went to another replica than the turns before them"
+	}
+	return MechanismEviction, evicted
 }
-
-const notThere = "nothing was evicted, so they went to another replica than the turns before them"
 
 // misses counts the turns that found less than half of their prompt cached, of those of which that is known.
 func misses(turns []*measurement.Turn) (missed, known int) {

@@ -180,9 +180,8 @@ func (c Config) kernel() (*cost.Kernel, error) { return cost.New(c.Model, c.GPU,
 // requests were spread over them evenly.
 func (c Config) store(m cost.Memory) kv.Config {
 	r := c.Recipe
-	k := kv.Config{Layout: layout(m), Pool: c.pool(m), Scheme: r.KVScheme, PageTokens: r.PageTokens, WindowRatio: r.WindowRatio,
+	return kv.Config{Layout: layout(m), Pool: c.pool(m), Scheme: r.KVScheme, PageTokens: r.PageTokens, WindowRatio: r.WindowRatio,
 		Eviction: r.Eviction, NoPrefix: r.NoPrefix, HostBytes: r.HostBytes}
-	return k
 }
 
 // layout is what KV takes on one of the GPUs.
@@ -222,35 +221,40 @@ func (c Config) budget() int64 { return int64(float64(c.GPU.Memory) * c.Recipe.M
 
 // Validate says which field breaks which rule, the first one it meets.
 func (c Config) Validate() error {
+	_, _, err := c.Filled().parts()
+	return err
+}
+
+// parts are the step times and the KV memory of a filled config, or which field breaks which rule, the first one it meets.
+func (c Config) parts() (*cost.Kernel, kv.Store, error) {
 	if err := c.Model.Validate(); err != nil {
-		return err
+		return nil, nil, err
 	}
 	if err := c.GPU.Validate(); err != nil {
-		return err
+		return nil, nil, err
 	}
-	c = c.Filled()
 	if err := c.Recipe.validate(c.Model); err != nil {
-		return err
+		return nil, nil, err
 	}
 	k, err := c.kernel()
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	m := k.Memory()
 	if pool, need := c.pool(m), 2*(m.FullBytes+m.WindowBytes); pool < need {
-		return fmt.Errorf("recipe does not fit: %s needs %.1f GB for weights and %.1f GB for activations on %s, "+
+		return nil, nil, fmt.Errorf("recipe does not fit: %s needs %.1f GB for weights and %.1f GB for activations on %s, "+
 			"mem_fraction %.2f of %s gives %.1f GB, %.1f GB too little",
 			c.Model.Name, gb(m.Weights), gb(m.Reserve), perGPU(c.GPUs()), c.Recipe.MemFraction, c.GPU.Name, gb(c.budget()),
 			math.Ceil(gb(need-pool)*10)/10)
 	}
 	store, err := kv.New(c.store(m))
 	if err != nil {
-		return fmt.Errorf("recipe: %w", err)
+		return nil, nil, fmt.Errorf("recipe: %w", err)
 	}
 	if store.Longest() < 2 {
-		return fmt.Errorf("recipe does not fit: a KV pool of %.3f GB has no room for a sequence of 2 tokens", gb(c.pool(m)))
+		return nil, nil, fmt.Errorf("recipe does not fit: a KV pool of %.3f GB has no room for a sequence of 2 tokens", gb(c.pool(m)))
 	}
-	return nil
+	return k, store, nil
 }
 
 func perGPU(n int) string {

@@ -112,15 +112,8 @@ type Engine struct {
 
 // New returns an idle engine with an empty cache, or says why the config cannot be.
 func New(c Config) (*Engine, error) {
-	if err := c.Validate(); err != nil {
-		return nil, err
-	}
 	c = c.Filled()
-	kernel, err := c.kernel()
-	if err != nil {
-		return nil, err
-	}
-	store, err := kv.New(c.store(kernel.Memory()))
+	kernel, store, err := c.parts()
 	if err != nil {
 		return nil, err
 	}

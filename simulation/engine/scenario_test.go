@@ -1,24 +1,21 @@
 package engine
 
 import (
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"kneefinder/simulation/engine/kv"
+	"kneefinder/simulation/internal/scenario"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files in testdata")
 
 // TestScenarios runs testdata/*.txt: commands, a line "----", what they print. The commands are
 //
-//	engine [model=] [gpu=] [chunk=] [running=] [pool=] [context=] [kind=] [budget=]  a new engine
-//	submit AT ID max=N PART...      a PART is name*length, words of its own; id+ is prompt and reply of an earlier request
+//	engine [kind=] [model=] [gpu=] [chunk=] [pool=] ...             a new engine
+//	submit AT ID max=N [priority=N] [handoff] PART...               a PART is name*length, words of its own; id+ is prompt and reply of
+//	                                                                an earlier request
 //	abort AT ID
 //	advance AT                      prints what the sink is told
 //	run                             advances until nothing happens
@@ -26,60 +23,20 @@ var update = flag.Bool("update", false, "rewrite the golden files in testdata")
 //	stats NAME...                   prints some of Stats
 //	flush
 func TestScenarios(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scenarios: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := playScenario(t, string(text))
-			if *update {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if got != string(text) {
-				t.Errorf("got\n%s\nwant\n%s", got, text)
-			}
-		})
-	}
-}
-
-// playScenario returns the script with every output as it comes now. A block ends with an empty line.
-func playScenario(t *testing.T, script string) string {
-	var out strings.Builder
-	p := &player{t: t, prompts: map[string][]Token{}}
-	for i, block := range strings.Split(strings.TrimRight(script, "\n"), "\n\n") {
-		if i > 0 {
-			out.WriteString("\n")
+	scenario.Run(t, func(t *testing.T) scenario.Player {
+		p := &player{t: t, prompts: map[string][]Token{}}
+		return func(command []string, out *strings.Builder) {
+			p.out = out
+			p.play(command)
 		}
-		commands, _, runs := strings.Cut(block+"\n", "----\n")
-		out.WriteString(commands)
-		if !runs { // a comment
-			continue
-		}
-		out.WriteString("----\n")
-		for line := range strings.Lines(commands) {
-			if !strings.HasPrefix(line, "#") {
-				p.play(strings.Fields(line))
-			}
-		}
-		out.WriteString(p.out.String())
-		p.out.Reset()
-	}
-	return out.String()
+	})
 }
 
 type player struct {
 	t       *testing.T
 	e       *Engine
 	prompts map[string][]Token // by id
-	out     strings.Builder
+	out     *strings.Builder
 }
 
 func (p *player) play(words []string) {
@@ -106,20 +63,20 @@ func (p *player) play(words []string) {
 	case "abort":
 		p.e.Abort(instant(p.t, args[0]), uint64(number(p.t, args[1])))
 	case "advance":
-		p.e.AdvanceTo(instant(p.t, args[0]), &printer{out: &p.out})
+		p.e.AdvanceTo(instant(p.t, args[0]), &printer{out: p.out})
 	case "run":
-		sink := &printer{out: &p.out}
+		sink := &printer{out: p.out}
 		for at, ok := p.e.Next(); ok; at, ok = p.e.Next() {
 			p.e.AdvanceTo(at, sink)
 		}
 	case "steps":
 		for at, ok := p.e.Next(); ok; at, ok = p.e.Next() {
-			p.e.AdvanceTo(at, stepPrinter{out: &p.out})
+			p.e.AdvanceTo(at, stepPrinter{out: p.out})
 		}
 	case "stats":
 		p.stats(args)
 	case "flush":
-		fmt.Fprintln(&p.out, p.e.FlushCache())
+		fmt.Fprintln(p.out, p.e.FlushCache())
 	default:
 		p.t.Fatalf("unknown command %q", words)
 	}
@@ -175,7 +132,7 @@ func (p *player) engine(args []string) {
 	}
 	e, err := New(c)
 	if err != nil {
-		fmt.Fprintln(&p.out, err)
+		fmt.Fprintln(p.out, err)
 		return
 	}
 	p.e = e
@@ -219,7 +176,7 @@ func (p *player) stats(names []string) {
 		if !ok {
 			p.t.Fatalf("unknown statistic %q", name)
 		}
-		fmt.Fprintf(&p.out, "%s %v\n", name, v)
+		fmt.Fprintf(p.out, "%s %v\n", name, v)
 	}
 }
 

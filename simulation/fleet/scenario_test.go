@@ -1,19 +1,15 @@
 package fleet
 
 import (
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"kneefinder/simulation/engine"
+	"kneefinder/simulation/internal/scenario"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files in testdata")
 
 // TestScenarios runs testdata/*.txt: commands, a line "----", what they print. The commands are
 //
@@ -29,54 +25,14 @@ var update = flag.Bool("update", false, "rewrite the golden files in testdata")
 //	report AT NAME...         prints some of Report
 //	flush
 func TestScenarios(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scenarios: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := playScenario(t, string(text))
-			if *update {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if got != string(text) {
-				t.Errorf("got\n%s\nwant\n%s", got, text)
-			}
-		})
-	}
-}
-
-// playScenario returns the script with every output as it comes now. A block ends with an empty line.
-func playScenario(t *testing.T, script string) string {
-	var out strings.Builder
-	p := &player{t: t, families: map[string]int{}}
-	p.next = Default()
-	for i, block := range strings.Split(strings.TrimRight(script, "\n"), "\n\n") {
-		if i > 0 {
-			out.WriteString("\n")
+	scenario.Run(t, func(t *testing.T) scenario.Player {
+		p := &player{t: t, families: map[string]int{}}
+		p.next = Default()
+		return func(command []string, out *strings.Builder) {
+			p.out = out
+			p.play(command)
 		}
-		commands, _, runs := strings.Cut(block+"\n", "----\n")
-		out.WriteString(commands)
-		if !runs { // a comment
-			continue
-		}
-		out.WriteString("----\n")
-		for line := range strings.Lines(commands) {
-			if !strings.HasPrefix(line, "#") {
-				p.play(strings.Fields(line))
-			}
-		}
-		out.WriteString(p.out.String())
-		p.out.Reset()
-	}
-	return out.String()
+	})
 }
 
 type player struct {
@@ -84,7 +40,7 @@ type player struct {
 	f        *Fleet
 	next     Config
 	families map[string]int // of words, by name
-	out      strings.Builder
+	out      *strings.Builder
 }
 
 func (p *player) play(words []string) {
@@ -95,7 +51,7 @@ func (p *player) play(words []string) {
 	case "event":
 		e, err := ParseEvent(strings.Join(args, " "))
 		if err != nil {
-			fmt.Fprintln(&p.out, err)
+			fmt.Fprintln(p.out, err)
 			return
 		}
 		p.next.Events = append(p.next.Events, e)
@@ -108,24 +64,24 @@ func (p *player) play(words []string) {
 	case "abort":
 		p.f.Abort(p.instant(args[0]), uint64(p.number(args[1])))
 	case "advance":
-		p.f.AdvanceTo(p.instant(args[0]), &printer{out: &p.out})
+		p.f.AdvanceTo(p.instant(args[0]), &printer{out: p.out})
 	case "run":
-		sink := &printer{out: &p.out}
+		sink := &printer{out: p.out}
 		for at, ok := p.f.Next(); ok; at, ok = p.f.Next() {
 			p.f.AdvanceTo(at, sink)
 		}
 	case "replicas":
 		for i, r := range p.f.PerReplica() {
-			fmt.Fprintf(&p.out, "%d %s: sent %d, ended %d, failed %d, has %d", i, strings.TrimSpace(string(r.Role)+" "+string(r.State)), r.Sent, r.Ended, r.Failed, r.Outstanding)
+			fmt.Fprintf(p.out, "%d %s: sent %d, ended %d, failed %d, has %d", i, strings.TrimSpace(string(r.Role)+" "+string(r.State)), r.Sent, r.Ended, r.Failed, r.Outstanding)
 			if r.Role == Prefill {
-				fmt.Fprintf(&p.out, ", handed off %d, holds %d", r.HandedOff, r.Held)
+				fmt.Fprintf(p.out, ", handed off %d, holds %d", r.HandedOff, r.Held)
 			}
-			fmt.Fprintf(&p.out, ", found %d tokens of %d\n", r.TokensReused, r.Tokens)
+			fmt.Fprintf(p.out, ", found %d tokens of %d\n", r.TokensReused, r.Tokens)
 		}
 	case "report":
 		p.report(p.instant(args[0]), args[1:])
 	case "flush":
-		fmt.Fprintln(&p.out, p.f.FlushCache())
+		fmt.Fprintln(p.out, p.f.FlushCache())
 	default:
 		p.t.Fatalf("unknown command %q", words)
 	}
@@ -201,7 +157,7 @@ func (p *player) fleet(args []string) {
 	}
 	f, err := New(c)
 	if err != nil {
-		fmt.Fprintln(&p.out, err)
+		fmt.Fprintln(p.out, err)
 		return
 	}
 	p.f = f
@@ -262,7 +218,7 @@ func (p *player) report(at time.Duration, names []string) {
 		if !ok {
 			p.t.Fatalf("unknown figure %q", name)
 		}
-		fmt.Fprintf(&p.out, "%s %v\n", name, v)
+		fmt.Fprintf(p.out, "%s %v\n", name, v)
 	}
 }
 

@@ -24,15 +24,16 @@ func Main(run func(ctx context.Context, args []string, stdout, stderr io.Writer)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "error:", err)
-	}
-	os.Exit(Code(err))
+	exit(err)
 }
 
 // MainAtOnce is Main for a command that has nothing to bring to an end: the first signal ends the process.
 func MainAtOnce(run func(ctx context.Context, args []string, stdout, stderr io.Writer) error) {
-	err := run(context.Background(), os.Args[1:], os.Stdout, os.Stderr)
+	exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// exit tells of err, if there is one, and ends the process with its code.
+func exit(err error) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 	}
