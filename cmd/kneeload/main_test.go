@@ -288,8 +288,8 @@ func TestServerDiesMidSweep(t *testing.T) {
 	server := mock(t, mockserver.Config{}, nil)
 	go func() {
 		time.Sleep(7 * time.Second)
+		server.Listener.Close() // first: no connection is made between the two
 		server.CloseClientConnections()
-		server.Listener.Close()
 	}()
 	begun := time.Now()
 	code, _, errs := call(t.Context(), append([]string{"sweep", "--base-url", server.URL, "--rates", "6,7,8,9,10,11", "--label", "x", "--out", dir}, quick...)...)
