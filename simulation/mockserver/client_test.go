@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +18,14 @@ import (
 	"kneefinder/generator/wire"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain makes this binary the process that listens, where it is asked to.
+func TestMain(m *testing.M) {
+	if os.Getenv(listenRole) != "" {
+		listen()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // pipes is a listener whose connections are net.Pipe, so that a server and its clients can live in a synctest bubble.
 type pipes struct {
@@ -130,40 +138,55 @@ func (h heard) cached() int {
 }
 
 // chat streams one turn.
-func (c *client) chat(ctx context.Context, id turn, maxTokens int, messages ...wire.Message) (h heard) {
+func (c *client) chat(ctx context.Context, id turn, maxTokens int, messages ...wire.Message) heard {
+	return c.hear(ctx, id, maxTokens, messages...).read()
+}
+
+// raw is what came of a stream, as it came: reading it takes longer than hearing it.
+type raw struct {
+	events []event
+	err    error
+}
+
+type event struct {
+	at   time.Duration
+	data string
+}
+
+// hear streams one turn and keeps what comes.
+func (c *client) hear(ctx context.Context, id turn, maxTokens int, messages ...wire.Message) (r raw) {
 	body := marshal(wire.ChatRequest{
 		Model: c.model, Messages: messages, MaxTokens: maxTokens, Stream: true, IgnoreEOS: true,
 		StreamOptions: &wire.StreamOptions{IncludeUsage: true},
 	})
 	req, err := http.NewRequestWithContext(ctx, "POST", c.url+"/v1/chat/completions", bytes.NewReader(body))
 	if err != nil {
-		return heard{err: err}
+		return raw{err: err}
 	}
 	if id != (turn{}) {
 		req.Header.Set(wire.RequestIDHeader, wire.TurnID(7, id.call, id.turn))
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return heard{err: err}
+		return raw{err: err}
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return heard{err: fmt.Errorf("status %d", resp.StatusCode)}
+		return raw{err: fmt.Errorf("status %d", resp.StatusCode)}
 	}
-	// What comes is kept with its instant, and read when all is there: reading it takes longer than hearing it.
-	type event struct {
-		at   time.Duration
-		data string
-	}
-	var events []event
 	lines := bufio.NewScanner(resp.Body)
 	for lines.Scan() {
 		if data, ok := bytes.CutPrefix(lines.Bytes(), []byte("data: ")); ok {
-			events = append(events, event{time.Since(c.start), string(data)})
+			r.events = append(r.events, event{time.Since(c.start), string(data)})
 		}
 	}
-	h.err = lines.Err()
-	for _, e := range events {
+	r.err = lines.Err()
+	return r
+}
+
+func (r raw) read() (h heard) {
+	h.err = r.err
+	for _, e := range r.events {
 		if h.end, h.done = e.at, e.data == "[DONE]"; h.done {
 			continue
 		}

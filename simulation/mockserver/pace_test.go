@@ -1,13 +1,17 @@
 package mockserver
 
 import (
-	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"os/exec"
+	"runtime/debug"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -85,9 +89,7 @@ func paced(t testing.TB, streams, tokens int, scrape time.Duration) (late [][]ti
 	rec := record(&lockstep{step: 20 * time.Millisecond})
 	s := New(Config{Now: func() time.Duration { return time.Since(start) }}, rec)
 	c := serveLoopback(t, s)
-	c.start = start
-	got := make([]heard, streams)
-	var all, scraper sync.WaitGroup
+	var scraper sync.WaitGroup
 	done := make(chan struct{})
 	if scrape > 0 {
 		scraper.Go(func() {
@@ -107,30 +109,123 @@ func paced(t testing.TB, streams, tokens int, scrape time.Duration) (late [][]ti
 			}
 		})
 	}
-	for i := range streams {
-		all.Go(func() {
-			time.Sleep(time.Duration(i) * time.Millisecond)
-			got[i] = c.chat(t.Context(), turn{i, 1}, tokens, user("hello"))
-		})
-	}
-	all.Wait()
+	heard := hearAll(t, listenOrder{c.url, c.model, streams, tokens}, start)
 	close(done)
 	scraper.Wait()
 	s.Stats() // what the recorder has is ours after the server's lock
-	late = make([][]time.Duration, tokens)
-	for i, h := range got {
-		due := rec.told[turn{i, 1}].Tokens
-		if h.err != nil || len(h.at) != tokens || len(due) != tokens {
-			t.Fatalf("stream %d: %d tokens of %d, %v", i, len(h.at), len(due), h.err)
+	return lateness(t, heard, func(stream int) []time.Duration { return rec.told[turn{stream, 1}].Tokens }, tokens)
+}
+
+// lateness is how much later than due tokens were heard, by the number of the token.
+func lateness(t testing.TB, heard [][]time.Duration, due func(stream int) []time.Duration, tokens int) [][]time.Duration {
+	late := make([][]time.Duration, tokens)
+	for i, at := range heard {
+		due := due(i)
+		if len(at) != tokens || len(due) != tokens {
+			t.Fatalf("stream %d: heard %d tokens of %d", i, len(at), len(due))
 		}
 		for k := range tokens {
-			late[k] = append(late[k], h.at[k]-due[k])
-			if h.at[k] < due[k] {
-				t.Fatalf("stream %d: token %d came %v before it was due", i, k, due[k]-h.at[k])
+			late[k] = append(late[k], at[k]-due[k])
+			if at[k] < due[k]-time.Millisecond { // two processes' clocks agree to a fraction of that
+				t.Fatalf("stream %d: token %d came %v before it was due", i, k, due[k]-at[k])
 			}
 		}
 	}
 	return late
+}
+
+// listenRole makes the test binary a process that listens to streams: as in real use the clients are another process than the server.
+const listenRole = "MOCKSERVER_TEST_LISTEN"
+
+// listenOrder is what that process is told on its input.
+type listenOrder struct {
+	URL, Model      string
+	Streams, Tokens int
+}
+
+// hearAll lets a process of its own listen to streams that begin 1 ms after one another. Of each it returns when its tokens came,
+// counted from start.
+func hearAll(t testing.TB, order listenOrder, start time.Time) [][]time.Duration {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(exe)
+	cmd.Env, cmd.Stderr = append(os.Environ(), listenRole+"=1"), os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	tell, answers := json.NewEncoder(in), json.NewDecoder(out)
+	// The processes' clocks are compared as NTP does: the exchange that took least errs least.
+	var offset time.Duration
+	best := time.Hour
+	for range 100 {
+		before := time.Since(start)
+		var theirs time.Duration
+		if err := errors.Join(tell.Encode(nil), answers.Decode(&theirs)); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(start) - before; took < best {
+			best, offset = took, before+took/2-theirs
+		}
+	}
+	var heard [][]time.Duration
+	if err := errors.Join(tell.Encode(order), in.Close(), answers.Decode(&heard), cmd.Wait()); err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range heard {
+		for k := range at {
+			at[k] += offset
+		}
+	}
+	return heard
+}
+
+// listen is the process of hearAll: it says what its clock shows whenever asked, then listens.
+func listen() {
+	debug.SetGCPercent(-1) // a pause would be taken for the server's
+	debug.SetMemoryLimit(1 << 30)
+	start := time.Now()
+	in, out := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
+	for {
+		var order *listenOrder
+		if err := in.Decode(&order); err != nil {
+			panic(err)
+		}
+		if order == nil {
+			_ = out.Encode(time.Since(start))
+			continue
+		}
+		c := &client{http: http.Client{Transport: &http.Transport{}}, url: order.URL, start: start, model: order.Model}
+		streams := make([]raw, order.Streams)
+		var all sync.WaitGroup
+		for i := range streams {
+			all.Go(func() {
+				time.Sleep(time.Duration(i) * time.Millisecond)
+				streams[i] = c.hear(context.Background(), turn{i, 1}, order.Tokens, user("hello"))
+			})
+		}
+		all.Wait()
+		heard := make([][]time.Duration, order.Streams)
+		for i, s := range streams {
+			h := s.read()
+			if h.err != nil || !h.done {
+				panic(fmt.Sprintf("stream %d: done %t, %v", i, h.done, h.err))
+			}
+			heard[i] = h.at
+		}
+		_ = out.Encode(heard)
+		return
+	}
 }
 
 func quantile(late []time.Duration, q float64) time.Duration {
@@ -176,9 +271,9 @@ func BenchmarkRequest(b *testing.B) {
 	}
 }
 
-// BenchmarkPacing is how late clients in the same process hear tokens, one in 20 ms for each of many streams in lockstep, and by how
-// much streams have drifted at their end. Beside it the same of a bare server, whose handlers sleep until each token is due and write
-// an event that is ready made.
+// BenchmarkPacing is how late clients in a process of their own hear tokens, one in 20 ms for each of many streams in lockstep, and
+// by how much streams have drifted at their end. Beside it the same of a bare server, whose handlers sleep until each token is due and
+// write an event that is ready made.
 func BenchmarkPacing(b *testing.B) {
 	const tokens = 250
 	for _, streams := range []int{100, 500, 1000, 1200, 1500, 2000} {
@@ -208,54 +303,23 @@ func pacedBare(b *testing.B, streams, tokens int) (late [][]time.Duration) {
 	const step = 20 * time.Millisecond
 	start := time.Now()
 	word := "harbor "
-	event := append(append([]byte("data: "), marshal(wire.Chunk{ID: "chatcmpl-0000000000000001", Object: "chat.completion.chunk", Model: "m",
-		Choices: []wire.ChunkChoice{{Delta: wire.Delta{Content: &word}}}})...), "\n\n"...)
-	hs := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	event := appendEvent(nil, wire.Chunk{ID: "chatcmpl-0000000000000001", Object: "chat.completion.chunk", Model: "m",
+		Choices: []wire.ChunkChoice{{Delta: wire.Delta{Content: &word}}}})
+	due := make([][]time.Duration, streams)
+	hs := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, stream, _, _ := wire.ParseTurnID(r.Header.Get(wire.RequestIDHeader))
 		flush := http.NewResponseController(w)
 		at := time.Since(start).Truncate(step) + step
-		fmt.Fprintln(w, int64(at))
 		for range tokens {
+			due[stream] = append(due[stream], at)
 			time.Sleep(at - time.Since(start))
 			_, _ = w.Write(event)
 			_ = flush.Flush()
 			at += step
 		}
+		_, _ = io.WriteString(w, "data: [DONE]\n\n")
 	}))
-	defer hs.Close()
-	web := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: streams}}
-	defer web.CloseIdleConnections()
-	late = make([][]time.Duration, tokens)
-	var mu sync.Mutex
-	var all sync.WaitGroup
-	for i := range streams {
-		all.Go(func() {
-			time.Sleep(time.Duration(i) * time.Millisecond)
-			resp, err := web.Get(hs.URL)
-			if err != nil {
-				b.Error(err)
-				return
-			}
-			defer resp.Body.Close()
-			lines := bufio.NewScanner(resp.Body)
-			lines.Scan()
-			first, err := strconv.ParseInt(lines.Text(), 10, 64)
-			if err != nil {
-				b.Error(err)
-				return
-			}
-			heard := make([]time.Duration, 0, tokens)
-			for lines.Scan() {
-				if len(lines.Bytes()) > 0 {
-					heard = append(heard, time.Since(start))
-				}
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			for k, at := range heard {
-				late[k] = append(late[k], at-time.Duration(first)-time.Duration(k)*step)
-			}
-		})
-	}
-	all.Wait()
-	return late
+	heard := hearAll(b, listenOrder{hs.URL, "bare", streams, tokens}, start)
+	hs.Close() // its handlers have ended
+	return lateness(b, heard, func(stream int) []time.Duration { return due[stream] }, tokens)
 }
