@@ -2,11 +2,10 @@ package measurement
 
 import (
 	"bufio"
-	"cmp"
 	"fmt"
 	"io"
+	"iter"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -34,12 +33,22 @@ func WriteHLog(w io.Writer, log Log) error {
 		fmt.Fprintf(b, "#[StartTime: %.3f (seconds since epoch), %s]\n", float64(started.UnixNano())/1e9, started.UTC().Format(time.RFC3339))
 	}
 	fmt.Fprintln(b, `"StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"`)
-	byStep := map[int][]Turn{}
-	for _, t := range log.Turns {
-		byStep[t.Step] = append(byStep[t.Step], t)
+	turns, lone := log.Held(), log.Header.Config.Lone()
+	byStep := map[int][]Stretch{}
+	for _, x := range turns.Stretches() {
+		byStep[x.Step] = append(byStep[x.Step], x)
 	}
 	for _, s := range log.Complete() {
-		hs, err := stepHistograms(s, byStep[s.Step])
+		hs, err := stepHistograms(s, func(yield func(*Turn) bool) {
+			var room Turn
+			for _, x := range byStep[s.Step] {
+				for i := x.From; i < x.To; i++ {
+					if !yield(turns.At(i, &room)) {
+						return
+					}
+				}
+			}
+		}, lone)
 		if err != nil {
 			return fmt.Errorf("step %d: %w", s.Step, err)
 		}
@@ -65,8 +74,8 @@ func WriteHLog(w io.Writer, log Log) error {
 	return b.Flush()
 }
 
-// stepHistograms are the tags of one complete step, in order.
-func stepHistograms(s Step, turns []Turn) ([]*hdrhistogram.Histogram, error) {
+// stepHistograms are the tags of one complete step, in order; turns are those of the step, each a call of its own where they are lone.
+func stepHistograms(s Step, turns iter.Seq[*Turn], lone bool) ([]*hdrhistogram.Histogram, error) {
 	named := func(tag string, h *hdrhistogram.Histogram) *hdrhistogram.Histogram {
 		h.SetTag(tag)
 		return h
@@ -74,8 +83,7 @@ func stepHistograms(s Step, turns []Turn) ([]*hdrhistogram.Histogram, error) {
 	ttft, sent, itl := named(TagTTFT, NewHistogram()), named(TagTTFTSent, NewHistogram()), named(TagITL, NewHistogram())
 	tpot, e2e := named(TagTPOT, NewHistogram()), named(TagE2E, NewHistogram())
 	cached, calls := named(TagCached, newCounts()), named(TagCalls, newCounts())
-	for i := range turns {
-		t := &turns[i]
+	for t := range turns {
 		if t.Turn < 2 || !s.InWindow(t.Due) {
 			continue
 		}
@@ -102,7 +110,7 @@ func stepHistograms(s Step, turns []Turn) ([]*hdrhistogram.Histogram, error) {
 		}
 		itl.Merge(h)
 	}
-	for _, n := range callsInFlight(s, turns) {
+	for _, n := range callsInFlight(s, turns, lone) {
 		_ = calls.RecordValue(int64(n))
 	}
 	return []*hdrhistogram.Histogram{ttft, sent, itl, tpot, e2e, cached, calls}, nil
@@ -113,12 +121,33 @@ func newCounts() *hdrhistogram.Histogram { return hdrhistogram.New(1, math.MaxIn
 
 // callsInFlight is how many calls had begun and not ended at the window's start and at each second behind it: from the
 // first turn's due instant (or when the cap let it go) to the end of the last turn.
-func callsInFlight(s Step, turns []Turn) []int {
+func callsInFlight(s Step, turns iter.Seq[*Turn], lone bool) []int {
 	type span struct{ begin, end time.Duration }
+	var samples []int // how many more there are than a second before, then how many there are
+	for at := s.WindowStart; at <= s.WindowEnd; at += time.Second {
+		samples = append(samples, 0)
+	}
+	from := func(at time.Duration, more int) { // that instant on
+		if at > s.WindowEnd {
+			return
+		}
+		if i := max(0, (at-s.WindowStart+time.Second-1)/time.Second); int(i) < len(samples) {
+			samples[i] += more
+		}
+	}
+	add := func(c span) {
+		if c.begin >= 0 && c.end >= c.begin {
+			from(c.begin, 1)
+			from(c.end, -1)
+		}
+	}
 	calls := map[int]span{}
-	for i := range turns {
-		t := &turns[i]
+	for t := range turns {
 		if t.Outcome == Shed || t.Outcome == NotSent {
+			continue
+		}
+		if lone {
+			add(span{max(t.Due, t.Held), t.End})
 			continue
 		}
 		c, ok := calls[t.Call]
@@ -131,25 +160,13 @@ func callsInFlight(s Step, turns []Turn) []int {
 		c.end = max(c.end, t.End)
 		calls[t.Call] = c
 	}
-	type change struct {
-		at time.Duration
-		by int
-	}
-	var changes []change
 	for _, c := range calls {
-		if c.begin >= 0 && c.end >= c.begin {
-			changes = append(changes, change{c.begin, 1}, change{c.end, -1})
-		}
+		add(c)
 	}
-	slices.SortFunc(changes, func(a, b change) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.by, b.by)) })
-	var samples []int
-	live, next := 0, 0
-	for at := s.WindowStart; at <= s.WindowEnd; at += time.Second {
-		for next < len(changes) && changes[next].at <= at {
-			live += changes[next].by
-			next++
-		}
-		samples = append(samples, live)
+	live := 0
+	for i, more := range samples {
+		live += more
+		samples[i] = live
 	}
 	return samples
 }

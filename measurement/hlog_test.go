@@ -2,7 +2,9 @@ package measurement
 
 import (
 	"bytes"
+	"errors"
 	"io"
+	"iter"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -125,11 +127,11 @@ func TestHLogInJava(t *testing.T) {
 	if err := ReplaceFile(path, func(w io.Writer) error { return WriteHLog(w, log) }); err != nil {
 		t.Fatal(err)
 	}
-	want, err := stepHistograms(log.Steps[0], turnsOf(log, 0))
+	want, err := stepHistograms(log.Steps[0], turnsOf(log, 0), false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	more, err := stepHistograms(log.Steps[1], turnsOf(log, 1))
+	more, err := stepHistograms(log.Steps[1], turnsOf(log, 1), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,11 +171,81 @@ func TestHLogInJava(t *testing.T) {
 	}
 }
 
-func turnsOf(log Log, step int) (turns []Turn) {
-	for _, t := range log.Turns {
-		if t.Step == step {
-			turns = append(turns, t)
+func turnsOf(log Log, step int) iter.Seq[*Turn] {
+	return func(yield func(*Turn) bool) {
+		for i := range log.Turns {
+			if log.Turns[i].Step == step && !yield(&log.Turns[i]) {
+				return
+			}
 		}
 	}
-	return turns
+}
+
+// A histogram log does not depend on how turns are held, nor on steps whose turns stand mixed.
+func TestHLogOfPackedTurns(t *testing.T) {
+	log := hlogRun(t)
+	rand.New(rand.NewPCG(1, 2)).Shuffle(len(log.Turns), func(i, j int) { log.Turns[i], log.Turns[j] = log.Turns[j], log.Turns[i] })
+	var plain, fromPacked bytes.Buffer
+	err := WriteHLog(&plain, log)
+	log.Packed = &Turns{}
+	for i := range log.Turns {
+		log.Packed.Add(&log.Turns[i])
+	}
+	log.Turns = nil
+	if err := errors.Join(err, WriteHLog(&fromPacked, log)); err != nil || plain.String() != fromPacked.String() {
+		t.Errorf("packed turns make another log (%v)", err)
+	}
+}
+
+// Calls in flight, counted by looking at every call at every second.
+func TestCallsInFlight(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 2))
+	for range 200 {
+		s := Step{WindowStart: 3 * time.Second, WindowEnd: 3*time.Second + time.Duration(r.IntN(10_000))*time.Millisecond}
+		log := Log{}
+		type life struct{ begin, end time.Duration }
+		var lives []life
+		lone := r.IntN(2) == 0
+		for call := range 20 {
+			x := NewTurn()
+			x.Call, x.Turn, x.Outcome = call, 1, OK
+			x.Due = time.Duration(r.IntN(30)) * 500 * time.Millisecond
+			x.End = x.Due + time.Duration(r.IntN(10))*500*time.Millisecond
+			if r.IntN(4) == 0 {
+				x.Held = x.Due + 250*time.Millisecond
+				x.End += 250 * time.Millisecond
+			}
+			l := life{max(x.Due, x.Held), x.End}
+			if lone {
+				x.Turn = LoneTurn
+			}
+			log.Turns = append(log.Turns, x)
+			if !lone {
+				x.Turn, x.Due, x.End = 2, x.End+time.Second, x.End+3*time.Second
+				l.end = x.End
+				log.Turns = append(log.Turns, x)
+			}
+			if r.IntN(8) == 0 {
+				log.Turns = append(log.Turns, Turn{Call: 1000 + call, Turn: 1, Due: 0, End: 9 * time.Second, Held: Never, Outcome: Shed})
+			}
+			lives = append(lives, l)
+		}
+		i := 0
+		got := callsInFlight(s, turnsOf(log, 0), lone)
+		for at := s.WindowStart; at <= s.WindowEnd; at += time.Second {
+			want := 0
+			for _, l := range lives {
+				if l.begin <= at && at < l.end {
+					want++
+				}
+			}
+			if i >= len(got) || got[i] != want {
+				t.Fatalf("at %v: got %v, want %d there of %v", at, got, want, lives)
+			}
+			i++
+		}
+		if i != len(got) {
+			t.Fatalf("%d seconds counted, want %d", len(got), i)
+		}
+	}
 }

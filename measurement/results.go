@@ -259,7 +259,7 @@ func FlagMeaning(flag string) string {
 	case FlagColdCache:
 		return "later turns found no warm prefix although few calls were live"
 	case FlagEarlyFail:
-		return "the step was ended as soon as it was certain to fail"
+		return "the step was ended as soon as it was certain to fail; so short a time need not bring the λ asked, so it has no off_rate"
 	case FlagOffRate:
 		return "the λ that came differs from the λ asked by more than a tenth"
 	}

@@ -12,8 +12,9 @@ import (
 )
 
 // Replay sends the turns of a recorded run to another endpoint at the very instants at which they were sent, and returns
-// what became of them, in the order of (call, turn). The prompts are drawn again from the script; a turn whose predecessor
-// is still being answered waits for it. It must run in a process of clk.
+// what became of them, in the order of (call, turn). The prompts are drawn again from the script; where the one before was not as
+// long as recorded, what the caller says next makes up for it, in words, which are tokens of the model. A turn whose predecessor is
+// still being answered waits for it. It must run in a process of clk.
 func Replay(ctx context.Context, clk clock.Clock, to generator.Endpoint, script workload.Script, outputTokens int, recorded []measurement.Turn) []measurement.Turn {
 	calls := map[int][]measurement.Turn{}
 	for _, t := range recorded {
@@ -56,6 +57,9 @@ func Replay(ctx context.Context, clk clock.Clock, to generator.Endpoint, script 
 				out = append(out, r.Turn)
 				if !req.Last {
 					prompt = script.Next(prompt, call, was.Turn, r.Content)
+					if said := &prompt[len(prompt)-1].Content.Segment; said.Words > 0 && was.PromptTokens >= 0 && r.Turn.PromptTokens >= 0 {
+						said.Words = max(1, said.Words+was.PromptTokens-r.Turn.PromptTokens)
+					}
 				}
 			}
 			if open--; open == 0 {

@@ -48,7 +48,7 @@ type Recipe struct {
 	MixedChunk         bool // PrefillFirst: running requests decode beside a prefill
 
 	MemFraction float64     // part of GPU memory for weights, activations and KV; 0: .88, and .9 with VLLM
-	KVTokens    int         // the pool holds one sequence of so many tokens, in hybrid models with its window; 0: what memory leaves
+	KVTokens    int         // the pool holds one sequence of so many tokens, in hybrid models with its window (with VLLM less what a step holds besides); 0: what memory leaves
 	KVScheme    kv.Scheme   // empty: the kind's for this model
 	PageTokens  int         // 0: 1, and 16 with VLLM
 	WindowRatio float64     // of the pools of kv.SGLang; 0: .8
@@ -181,7 +181,19 @@ func (c Config) kernel() (*cost.Kernel, error) { return cost.New(c.Model, c.GPU,
 func (c Config) store(m cost.Memory) kv.Config {
 	r := c.Recipe
 	return kv.Config{Layout: layout(m), Pool: c.pool(m), Scheme: r.KVScheme, PageTokens: r.PageTokens, WindowRatio: r.WindowRatio,
-		Eviction: r.Eviction, NoPrefix: r.NoPrefix, HostBytes: r.HostBytes}
+		Eviction: r.Eviction, NoPrefix: r.NoPrefix, HostBytes: r.HostBytes, StepTokens: c.stepTokens(), Ahead: r.ahead()}
+}
+
+// stepTokens is the most tokens of one prompt that a step computes; 0 where prompts are not cut.
+func (c Config) stepTokens() int {
+	r := c.Recipe
+	switch {
+	case r.Scheduler == OneBudget && r.LongPrefill > 0:
+		return min(r.BatchedTokens, r.LongPrefill)
+	case r.Scheduler == PrefillFirst && r.ChunkedPrefill < 0:
+		return 0
+	}
+	return c.options().MaxTokens
 }
 
 // layout is what KV takes on one of the GPUs.

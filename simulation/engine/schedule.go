@@ -187,7 +187,11 @@ func (e *Engine) prefill(r *request, n int) {
 
 // receive gives r, whose KV comes from elsewhere, the memory for it. There must be room.
 func (e *Engine) receive(r *request) {
-	e.mustGrow(r, len(r.seq)-r.held.Len())
+	l := r.held.Len()
+	if !e.store.MakeRoom(e.store.Growth(l, len(r.seq))) {
+		panic("engine: memory that admission had counted on is not there")
+	}
+	e.store.Grow(&r.held, len(r.seq))
 	e.store.Commit(&r.held, r.content(r.held.Committed(), r.held.Len()))
 }
 
@@ -216,10 +220,10 @@ func (e *Engine) accepted(r *request) int {
 
 func (e *Engine) mustGrow(r *request, n int) {
 	l := r.held.Len()
-	if !e.store.MakeRoom(e.store.Growth(l, l+n)) {
+	if !e.store.MakeRoom(e.store.Chunk(l, l+n, &r.held)) {
 		panic("engine: memory that admission had counted on is not there")
 	}
-	e.store.Grow(&r.held, l+n)
+	e.store.GrowChunk(&r.held, l+n)
 }
 
 // retract takes running request number i back to the queue. Its KV becomes evictable; what it has told stays told.

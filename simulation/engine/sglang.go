@@ -50,7 +50,7 @@ func (p prefillFirst) prefill(e *Engine, at time.Duration, s Sink) {
 		r := e.running[n-1]
 		l := r.held.Len()
 		part := max(0, min(budget, len(r.seq)-l))
-		for !e.store.MakeRoom(e.store.Growth(l, l+part)) { // others have decoded meanwhile, beside its last part
+		for !e.store.MakeRoom(e.store.Chunk(l, l+part, &r.held)) { // others have decoded meanwhile, beside its last part
 			p.retract(e)
 		}
 		if part > 0 {
@@ -75,7 +75,7 @@ func (p prefillFirst) prefill(e *Engine, at time.Duration, s Sink) {
 		}
 		m := e.lookup(r)
 		end := len(r.seq) + min(r.remaining(), reserveClip)
-		if !e.store.Fits(m, reserved.Plus(e.store.Growth(m.Length, end))) {
+		if !e.store.Fits(m, reserved.Plus(e.store.Chunk(m.Length, end, nil))) {
 			if len(e.running) == 0 {
 				panic("engine: a request that fits the pool was not admitted to an empty engine")
 			}
@@ -114,7 +114,7 @@ func (p prefillFirst) reserve(e *Engine) (sum kv.Need) {
 
 // expected is what a request in its prefill may write yet.
 func (prefillFirst) expected(e *Engine, r *request) kv.Need {
-	return e.store.Growth(r.held.Len(), len(r.seq)+min(r.remaining(), reserveClip))
+	return e.store.Chunk(r.held.Len(), len(r.seq)+min(r.remaining(), reserveClip), &r.held)
 }
 
 // decode puts a token of every request past its prefill into the step, after retracting those for which there is no room.

@@ -1,10 +1,14 @@
 package engine
 
-import "time"
+import (
+	"time"
+
+	"kneefinder/simulation/engine/kv"
+)
 
 // oneBudget is vLLM 1's scheduler: every step has one budget of tokens, which running requests spend first, each on its next token or the
-// next part of its prompt, and the queue then, with no look at what anybody may still write. When a running request finds no
-// room the last of them is preempted: its KV is given up and computed again later.
+// next part of its prompt, and the queue then: who waits begins when all of its prompt has room, with no look at what anybody may still
+// write. When a running request finds no room the last of them is preempted: its KV is given up and computed again later.
 type oneBudget struct{}
 
 func (p oneBudget) plan(e *Engine, at time.Duration, s Sink) {
@@ -12,7 +16,7 @@ func (p oneBudget) plan(e *Engine, at time.Duration, s Sink) {
 	for i := 0; i < len(e.running) && budget > 0; i++ {
 		r := e.running[i]
 		n := p.next(e, r, budget)
-		for !e.store.MakeRoom(e.store.Growth(r.held.Len(), r.held.Len()+n)) {
+		for !e.store.MakeRoom(p.need(e, r, n)) {
 			victim := p.victim(e, i)
 			e.retract(victim)
 			if victim == i {
@@ -38,12 +42,12 @@ func (p oneBudget) plan(e *Engine, at time.Duration, s Sink) {
 		}
 		m := e.lookup(r)
 		n := p.part(e, len(r.seq)-m.Length, budget)
-		whole := n
+		whole := e.store.Chunk(m.Length, len(r.seq), nil)
 		handoff := r.Handoff && r.generated == 1
 		if handoff {
-			whole = len(r.seq) + e.accepted(r) - m.Length
+			whole = e.store.Growth(m.Length, len(r.seq)+e.accepted(r))
 		}
-		if !e.store.Fits(m, e.store.Growth(m.Length, m.Length+whole)) {
+		if !e.store.Fits(m, whole) {
 			if len(e.running) == 0 {
 				panic("engine: a request that fits the pool was not admitted to an empty engine")
 			}
@@ -70,6 +74,15 @@ func (p oneBudget) next(e *Engine, r *request, budget int) int {
 		return e.accepted(r)
 	}
 	return p.part(e, len(r.seq)-r.held.Len(), budget)
+}
+
+// need is the memory of the next n tokens of r.
+func (oneBudget) need(e *Engine, r *request, n int) kv.Need {
+	l := r.held.Len()
+	if r.prefilled() {
+		return e.store.Growth(l, l+n)
+	}
+	return e.store.Chunk(l, l+n, &r.held)
 }
 
 // part is how much of so many prompt tokens one step computes.

@@ -86,6 +86,9 @@ func sorted(events []Event) []Event {
 
 func (f *Fleet) happen(e Event) {
 	r := f.replicas[e.Replica]
+	if _, changes := (condition{r.state, r.until}).after(e, f.config.StartUp); !changes {
+		f.figures.idle = append(f.figures.idle, e)
+	}
 	switch e.Kind {
 	case Fail:
 		f.fail(r, e.At, e.For)

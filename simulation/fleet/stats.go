@@ -92,6 +92,9 @@ type Report struct {
 	Paid      time.Duration // replica-seconds: of every replica the time in which it was not off; a failed one is paid for
 	Started   int           // by autoscalers
 	Drained   int           // by autoscalers
+
+	Idle    []Event // that changed nothing, as an autoscaler had been there before; in the order they came
+	Pending []Event // that have not come yet
 }
 
 // Transfers is what the links between prefill and decode replicas have carried.
@@ -110,6 +113,7 @@ type Transfers struct {
 // figures is what no replica counts.
 type figures struct {
 	finished, refused, aborted, failed, retried int
+	idle                                        []Event
 	moves                                       Transfers
 }
 
@@ -142,7 +146,7 @@ func (t *Transfers) done(d time.Duration, bytes int64) {
 func (f *Fleet) Report(at time.Duration) Report {
 	c := &f.figures
 	out := Report{Ended: c.finished + c.refused + c.aborted + c.failed, Finished: c.finished, Refused: c.refused, Aborted: c.aborted,
-		Failed: c.failed, Retried: c.retried, Transfers: c.moves}
+		Failed: c.failed, Retried: c.retried, Transfers: c.moves, Idle: slices.Clone(c.idle), Pending: slices.Clone(f.events)}
 	first := true
 	for _, r := range f.replicas {
 		out.Counts.add(r.counts)

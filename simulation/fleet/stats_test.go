@@ -3,6 +3,7 @@ package fleet
 import (
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -171,6 +172,57 @@ func TestEvents(t *testing.T) {
 		if e, err := ParseEvent(text); err == nil {
 			t.Errorf("%q becomes %q", text, e)
 		}
+	}
+}
+
+// An event that changes nothing is a slip of who wrote it, and is named; what only running shows is in the report.
+func TestPointlessEvents(t *testing.T) {
+	for _, c := range []struct {
+		events string // with commas between
+		off    bool   // whether replica 1 is so at first
+		want   string // "" where each does something
+	}{
+		{"fail 0 at 1s, fail 0 at 2s", false, `event "fail 0 at 2s" changes nothing: replica 0 is down then, by "fail 0 at 1s"`},
+		{"fail 0 at 2s, fail 0 at 1s for 5s", false, `event "fail 0 at 2s" changes nothing: replica 0 is down then, by "fail 0 at 1s for 5s"`},
+		{"fail 0 at 1s for 5s, fail 0 at 7s", false, ""},
+		{"fail 0 at 1s, fail 1 at 2s", false, ""},
+		{"fail 0 at 1s, drain 0 at 2s", false, `event "drain 0 at 2s" changes nothing: replica 0 is down then, by "fail 0 at 1s"`},
+		{"start 0 at 1s", false, `event "start 0 at 1s" changes nothing: replica 0 is up then`},
+		{"fail 0 at 1s, start 0 at 2s, start 0 at 3s", false, `event "start 0 at 3s" changes nothing: replica 0 is starting already then, by "start 0 at 2s"`},
+		{"fail 0 at 1s, start 0 at 2s, start 0 at 30s", false, `event "start 0 at 30s" changes nothing: replica 0 is up then, by "start 0 at 2s"`},
+		{"fail 0 at 1s for 1m, start 0 at 2s", false, ""}, // earlier
+		{"drain 0 at 1s, drain 0 at 2s", false, `event "drain 0 at 2s" changes nothing: replica 0 is draining already then, by "drain 0 at 1s"`},
+		{"drain 0 at 1s, start 0 at 2s, drain 0 at 3s", false, ""},
+		{"drain 0 at 1s, fail 0 at 2s", false, ""}, // it may have requests yet
+		{"fail 1 at 1s", true, `event "fail 1 at 1s" changes nothing: replica 1 is off then`},
+		{"start 1 at 1s, fail 1 at 2s", true, ""},
+	} {
+		cfg := config(stations(2, station{servers: 1, prompt: perToken(1)}))
+		cfg.StartUp, cfg.Replicas[1].Off = 10*time.Second, c.off
+		for _, text := range strings.Split(c.events, ", ") {
+			e, err := ParseEvent(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cfg.Events = append(cfg.Events, e)
+		}
+		_, err := New(cfg)
+		if c.want == "" && err != nil || c.want != "" && (err == nil || err.Error() != c.want) {
+			t.Errorf("%s:\ngot  %v\nwant %s", c.events, err, c.want)
+		}
+	}
+
+	cfg := config(stations(2, station{servers: 1, prompt: perToken(1)}))
+	cfg.Scale = []Autoscaler{{Target: 1, Every: time.Second, Min: 1, Max: 2}}
+	idle, later := Event{At: time.Second, Kind: Start}, Event{At: time.Hour, Kind: Fail}
+	cfg.Events = []Event{idle, later}
+	f, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.AdvanceTo(2*time.Second, nil)
+	if r := f.Report(2 * time.Second); !slices.Equal(r.Idle, []Event{idle}) || !slices.Equal(r.Pending, []Event{later}) {
+		t.Errorf("idle %v and pending %v", r.Idle, r.Pending)
 	}
 }
 

@@ -56,5 +56,5 @@ func (c Config) validate() error {
 			return fmt.Errorf("autoscaler %d: %w", i+1, err)
 		}
 	}
-	return nil
+	return c.pointless()
 }

@@ -61,8 +61,7 @@ func (k *Kernel) lay() {
 		if moe {
 			e := s.MoE
 			l.network = append(l.network, k.product(model.BF16, hidden*float64(e.Experts), hidden))
-			one := matrices * hidden * float64(e.FFN) * float64(o.EP) / float64(o.TP)
-			l.experts = k.expert(one, float64(e.Experts)/float64(o.EP), float64(e.FFN)*float64(o.EP)/float64(o.TP))
+			l.experts = k.expert(matrices, float64(e.Experts)/float64(o.EP), e.FFN*o.EP/o.TP)
 			if e.SharedFFN > 0 {
 				l.network = append(l.network, dense(float64(e.SharedFFN))...)
 				passes++
@@ -146,22 +145,32 @@ func (k *Kernel) product(p model.Precision, weights, inner float64) product {
 	return r
 }
 
-// expert is the experts of one layer on one GPU, each of so many weights and so wide inside.
-func (k *Kernel) expert(one, experts, width float64) product {
+// expert is the experts of one layer on one GPU, each of so many matrices, and so wide inside.
+func (k *Kernel) expert(matrices, experts float64, width int) product {
 	g := &k.gpu
-	p := k.shape.Weights.Experts
-	if p == "" {
-		p = k.shape.Weights.Linear
-	}
-	kind := &g.Kernels.Experts
+	p, kind := k.shape.Weights.OfExperts(), &g.Kernels.Experts
 	if p.Bits() < 8 {
 		kind = &g.Kernels.Experts4
 	}
+	hidden, wide := k.tiles(width)
+	one := matrices * hidden * wide
 	return product{
 		launch: float64(kind.Launch), kind: kind,
-		compute: 2 * one / max(k.peak(p), g.BF16) * (1 + kind.Narrow/width) * 1e9,
+		compute: 2 * one / max(k.peak(p), g.BF16) * (1 + kind.Narrow/wide) * 1e9,
 		stream:  p.Bits() / 8 * one * experts / g.Bandwidth * 1e9,
 	}
+}
+
+// tiles is how large the matrices of an expert are that is so wide on one GPU: kernels of four bits a weight want whole tiles, so the
+// hidden size is filled up to a multiple of 256 and the width to one of 128, by zeros that are stored, read and computed like the
+// rest. vLLM does so for Marlin (mxfp4_round_up_hidden_size_and_intermediate_size), SGLang with the width; for Blackwell's kernels the width
+// is filled up to 256. It matters to gpt-oss, whose 2,880 are a multiple of neither.
+func (k *Kernel) tiles(width int) (hidden, wide float64) {
+	if k.shape.Weights.OfExperts().Bits() >= 8 {
+		return float64(k.shape.Hidden), float64(width)
+	}
+	fill := func(n, tile int) float64 { return float64((n + tile - 1) / tile * tile) }
+	return fill(k.shape.Hidden, 256), fill(width, 128)
 }
 
 // peak is the rate at which a product with weights of a precision is computed. Four bits need a GPU that computes in four, or are

@@ -4,7 +4,7 @@ import "kneefinder/simulation/engine/model"
 
 // Memory is what a model takes on one GPU of a plan, the fullest.
 type Memory struct {
-	Weights int64 // as they are stored
+	Weights int64 // as they are stored, those of experts of four bits in whole tiles
 	Reserve int64 // activations, CUDA graphs and context, buffers of collectives
 
 	FullBytes, WindowBytes   int64 // KV of one token in all layers of either kind
@@ -38,7 +38,13 @@ func (k *Kernel) Memory() Memory {
 			attention += int64(a.Layers) * w.Linear.Bytes(k.projectionWeights(a, group))
 		}
 	}
-	layers := attention + (b.Dense+b.Shared+b.Experts)/tp + b.Router
+	experts := b.Experts
+	if s.MoE.Experts > 0 {
+		width := s.MoE.FFN * o.EP / o.TP
+		hidden, wide := k.tiles(width)
+		experts = int64(float64(experts) * (hidden / float64(s.Hidden)) * (wide / float64(width)))
+	}
+	layers := attention + (b.Dense+b.Shared+experts)/tp + b.Router
 	m.Weights = (layers + int64(o.PP) - 1) / int64(o.PP)
 	if o.PP == 1 {
 		m.Weights += (b.Head + b.Embedding) / tp

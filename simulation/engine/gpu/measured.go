@@ -52,7 +52,7 @@ var measured = map[string]Kernels{
 		BF16:     Product{Launch: 2863 * time.Nanosecond, Compute: Curve{{128, .216}, {256, .398}, {512, .614}, {1024, .677}, {2048, .675}, {4096, .619}, {8192, .564}, {16384, .570}, {32768, .579}}, Stream: Curve{{1, .861}, {2, .805}, {4, .805}, {8, .779}, {16, .767}, {32, .735}, {64, .726}, {128, .707}}},
 		FP8:      Product{Launch: 4233 * time.Nanosecond, Compute: Curve{{128, .186}, {256, .335}, {512, .547}, {1024, .579}, {2048, .555}, {4096, .551}, {8192, .518}, {16384, .532}, {32768, .543}}, Stream: Curve{{1, .695}, {2, .691}, {8, .690}, {16, .681}, {32, .657}, {64, .657}, {128, .616}}},
 		Experts:  Product{Launch: 24998 * time.Nanosecond, Compute: Curve{{128, .240}, {256, .341}, {512, .464}, {1024, .547}, {2048, .616}, {4096, .618}}, Stream: Curve{{1, .857}, {8, .857}, {16, .810}, {32, .745}, {64, .692}, {128, .600}, {256, .505}}, Narrow: 225},
-		Experts4: Product{Launch: 18673 * time.Nanosecond, Compute: Curve{{32, .231}, {64, .303}, {128, .385}, {256, .448}, {512, .438}, {1024, .484}, {2048, .457}}, Stream: Curve{{1, .781}, {8, .781}, {16, .737}, {32, .647}, {64, .523}}, Narrow: 125},
+		Experts4: Product{Launch: 17499 * time.Nanosecond, Compute: Curve{{32, .258}, {64, .345}, {128, .447}, {256, .513}, {512, .490}, {1024, .552}, {2048, .530}}, Stream: Curve{{1, .838}, {8, .838}, {16, .800}, {32, .704}, {64, .594}}, Narrow: 175},
 		Prefill: []Prefill{
 			{HeadDim: 64, Launch: 6329 * time.Nanosecond, Fraction: 0.486, RowKeys: 419},
 			{HeadDim: 128, Launch: 6220 * time.Nanosecond, Fraction: 0.522, RowKeys: 245},

@@ -59,6 +59,8 @@ func (c Config) validate() error {
 		return fmt.Errorf("kv: eviction is %q, must be one of %q", c.Eviction, Evictions())
 	case hashed && c.Eviction != "" && c.Eviction != LRU:
 		return fmt.Errorf("kv: eviction is %q, must be %q with scheme %q, which has one queue", c.Eviction, LRU, c.Scheme)
+	case c.StepTokens < 0:
+		return fmt.Errorf("kv: step tokens is %d, must not be negative", c.StepTokens)
 	case c.HostBytes < 0:
 		return fmt.Errorf("kv: host bytes is %d, must not be negative", c.HostBytes)
 	}

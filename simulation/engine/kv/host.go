@@ -140,8 +140,7 @@ func newTiered(c Config, s Store) Store {
 			if window {
 				g = &s.window
 			}
-			_, there := g.index[c]
-			return there
+			return g.there(c)
 		}
 	}
 	return t
@@ -189,7 +188,7 @@ func (t *tiered) Find(tokens []Token) Match {
 // AtOnce is false also where blocks that windows leave behind may have to go: the host tier would have them in another order.
 func (t *tiered) AtOnce(need Need) bool {
 	if b, ok := t.Store.(*blocks); ok {
-		return need.A+int64(b.window.held*b.window.count) <= int64(b.free())
+		return need.A+int64(b.window.held) <= int64(b.free())
 	}
 	return t.Store.AtOnce(need)
 }

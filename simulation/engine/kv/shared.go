@@ -45,6 +45,8 @@ func (s *shared) Growth(from, to int) Need {
 	return Need{A: s.full*int64(s.whole(to)-s.whole(from)) + s.window*int64(s.tail(to)-s.tail(from))}
 }
 
+func (s *shared) Chunk(from, to int, _ *Sequence) Need { return s.Growth(from, to) }
+
 // whole is a number of tokens rounded up to pages.
 func (s *shared) whole(tokens int) int { return (tokens + s.page - 1) / s.page * s.page }
 
@@ -78,6 +80,8 @@ func (s *shared) Grow(q *Sequence, to int) {
 	s.tails += s.tail(to) - s.tail(q.length)
 	q.length = to
 }
+
+func (s *shared) GrowChunk(q *Sequence, to int) { s.Grow(q, to) }
 
 // Commit moves what q holds by itself into the tree. Where the tree has it already, q's own is given back; where that makes a place
 // resident that was not, something else may have to go.

@@ -48,6 +48,9 @@ type Config struct {
 	Eviction    Eviction // empty: LRU
 	NoPrefix    bool     // nothing is found again
 	HostBytes   int64    // a second tier, in the host's memory, that what is evicted goes to; 0: none
+
+	StepTokens int  // of VLLM: the most tokens of a prompt that one step computes; 0: any number
+	Ahead      bool // of VLLM: a step is put together while the one before it runs, and finds held what that one sees
 }
 
 // Need is an amount of memory, in units that only its store knows. Needs add up.
@@ -81,8 +84,12 @@ type Store interface {
 	// Version changes when Find could give another answer.
 	Version() uint64
 
-	// Growth is what one sequence takes more when it grows from one length to another.
+	// Growth is what one sequence takes more when it grows from one length to another, token by token.
 	Growth(from, to int) Need
+	// Chunk is what it takes more when one step computes all of it, a part of a prompt: more than Growth where a window's blocks
+	// are held until the step has been. Parts that are longer than a step take what the most expensive of their steps does. s is
+	// the sequence, or nil before it is open.
+	Chunk(from, to int, s *Sequence) Need
 	// Fits reports whether need has room beside all that is held, if m were opened: everything that nobody holds can be evicted.
 	Fits(m Match, need Need) bool
 	// AtOnce reports whether MakeRoom of need and Grow, of sequences that go on by many tokens each, end as they do token by token.
@@ -96,6 +103,9 @@ type Store interface {
 	Open(s *Sequence, m Match, tokens []Token)
 	// Grow charges s up to the length to. MakeRoom of its Growth must have succeeded just before.
 	Grow(s *Sequence, to int)
+	// GrowChunk does it for a part of a prompt that one step computes: MakeRoom of its Chunk must have succeeded. Commit gives back
+	// what Chunk is more than Growth.
+	GrowChunk(s *Sequence, to int)
 	// Commit makes all that s holds findable: more is its content from s.Committed() to s.Len(). The store keeps parts of more (never of a
 	// whole prompt for the sake of a few tokens behind it), and does not change it.
 	Commit(s *Sequence, more []Token)
@@ -121,6 +131,9 @@ type Sequence struct {
 	blocks   []int32 // block hashes: the full blocks that are committed
 	window   []int32 // those of the window from block number first on; 0 is one that nobody finds
 	first    int
+	low      int   // the first block of the window that it is charged for, of
+	ring     int   // so many
+	begun    int   // its length before the last part of its prompt
 	hash     chain // of all that is committed
 	serial   uint64
 	prompt   int // tokens of the prompt before its last, and

@@ -30,6 +30,7 @@ func anyConfig(t *rapid.T, scheme Scheme) Config {
 		PageTokens:  rapid.SampledFrom([]int{1, 1, 2, 3, 4}).Draw(t, "page"),
 		WindowRatio: rapid.SampledFrom([]float64{0, .3, 1}).Draw(t, "ratio"),
 		NoPrefix:    rapid.IntRange(0, 9).Draw(t, "no prefix") == 0,
+		Ahead:       rapid.Bool().Draw(t, "ahead"),
 		Layout:      Layout{FullBytes: rapid.Int64Range(1, 3).Draw(t, "full")},
 	}
 	c.FullLayers = int(c.FullBytes)
@@ -114,7 +115,7 @@ func (w *twins) start(t *rapid.T) {
 	if m.Length != n.Length || m.Length > len(asked) {
 		t.Fatalf("found %d tokens of %d, and %d in steps", m.Length, len(asked), n.Length)
 	}
-	need := w.jump.Growth(m.Length, len(o.content))
+	need := w.jump.Chunk(m.Length, len(o.content), nil)
 	fits := w.jump.Fits(m, need)
 	if fits != w.steps.Fits(n, need) {
 		t.Fatalf("fits: %v", fits)
@@ -154,11 +155,11 @@ func (w *twins) compute(t *rapid.T) {
 	}
 	o := rapid.SampledFrom(todo).Draw(t, "which")
 	to := rapid.IntRange(o.jump.Len()+1, o.prompt).Draw(t, "to")
-	if !w.room(w.jump.Growth(o.jump.Len(), to)) {
+	if !w.room(w.jump.Chunk(o.jump.Len(), to, &o.jump)) {
 		t.Skip("no room")
 	}
-	w.jump.Grow(&o.jump, to)
-	w.steps.Grow(&o.steps, to)
+	w.jump.GrowChunk(&o.jump, to)
+	w.steps.GrowChunk(&o.steps, to)
 	before, version := w.finds(w.jump), w.jump.Version()
 	w.jump.Commit(&o.jump, o.content[o.jump.Committed():to])
 	w.steps.Commit(&o.steps, slices.Clone(o.content[o.steps.Committed():to]))
@@ -177,6 +178,9 @@ func (w *twins) decode(t *rapid.T) {
 	var need Need
 	for _, o := range w.open {
 		if o.prefilled() && o.jump.Len() < len(o.content) {
+			if o.jump.begun < o.jump.Len()-1 { // no run begins with the first token behind a prompt
+				n = 1
+			}
 			all = append(all, o)
 			n = min(n, len(o.content)-o.jump.Len())
 		}
@@ -234,8 +238,7 @@ func (b *blocks) slowFind(tokens []Token) int {
 	var full, window []bool // whether the block that ends behind each token is there
 	for i := 0; i+b.hashes.unit <= len(tokens); i += b.hashes.unit {
 		c = c.next(tokens[i : i+b.hashes.unit])
-		_, f := b.full.index[c]
-		_, w := b.window.index[c]
+		f, w := b.full.there(c), b.window.there(c)
 		for range b.hashes.unit {
 			full, window = append(full, f), append(window, w)
 		}
@@ -356,6 +359,7 @@ func TestConfigs(t *testing.T) {
 		{"window ratio is 2", func(c *Config) { c.WindowRatio = 2 }},
 		{`eviction is "oldest"`, func(c *Config) { c.Eviction = "oldest" }},
 		{`eviction is "mru", must be "lru" with scheme "vllm"`, func(c *Config) { c.Scheme, c.Eviction = VLLM, MRU }},
+		{"step tokens is -1", func(c *Config) { c.StepTokens = -1 }},
 		{"host bytes is -1", func(c *Config) { c.HostBytes = -1 }},
 	} {
 		c := good

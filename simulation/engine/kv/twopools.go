@@ -127,6 +127,8 @@ func (p *twoPools) Growth(from, to int) Need {
 	return Need{A: int64(p.pagesFor(to) - p.pagesFor(from)), B: int64(p.ring(to) - p.ring(from))}
 }
 
+func (p *twoPools) Chunk(from, to int, _ *Sequence) Need { return p.Growth(from, to) }
+
 func (p *twoPools) free() Need {
 	return Need{A: int64(p.pages[ofFull] - p.locked - p.cached - p.private), B: int64(p.pages[ofWindow] - p.kept - p.rings)}
 }
@@ -260,6 +262,8 @@ func (p *twoPools) Grow(q *Sequence, to int) {
 	p.tails += min(to, p.size) - min(q.length, p.size)
 	q.length = to
 }
+
+func (p *twoPools) GrowChunk(q *Sequence, to int) { p.Grow(q, to) }
 
 func (p *twoPools) Commit(q *Sequence, more []Token) {
 	if p.noPrefix {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -22,7 +23,8 @@ func ReadConfig(path string) (Shape, error) {
 }
 
 // FromConfig reads the config.json that a checkpoint on Hugging Face brings, of any decoder-only transformer; path names it in
-// errors, and the model: by the folder of a file called config.json, or by the file's own name.
+// errors. The model is named by the file; of one called config.json by its _name_or_path where that is NAME or ORGANISATION/NAME, else by the
+// folder it lies in.
 //
 // Fields are read by their keys. What a family of models leaves out and transformers fills in is filled in the same way (the family
 // is model_type); families that are not known have to say it. Keys without meaning for shape and storage are ignored. A field that
@@ -52,10 +54,19 @@ func FromConfig(r io.Reader, path string) (Shape, error) {
 	return Shape{}, errors.New(strings.Join(c.errs, "\n"))
 }
 
+// publishedName is a checkpoint as Hugging Face names it, and no path of whoever wrote the file.
+var publishedName = regexp.MustCompile(`^(?:[A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*$`)
+
 func (c *config) name(path string) string {
 	base := strings.TrimSuffix(filepath.Base(path), ".json")
 	if base != "config" {
 		return base
+	}
+	for _, fields := range []map[string]json.RawMessage{c.outer, c.top} {
+		var of string
+		if json.Unmarshal(fields["_name_or_path"], &of) == nil && publishedName.MatchString(of) {
+			return of[strings.LastIndexByte(of, '/')+1:]
+		}
 	}
 	if dir := filepath.Base(filepath.Dir(path)); dir != "." && dir != string(filepath.Separator) && dir != ".." {
 		return dir

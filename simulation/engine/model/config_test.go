@@ -338,6 +338,27 @@ func TestFromConfigName(t *testing.T) {
 	}
 }
 
+// A config.json names its model where its own name is one that was published, and not a path of whoever wrote it.
+func TestNameOrPath(t *testing.T) {
+	for name, want := range map[string]string{
+		"meta-llama/Llama-3.1-8B": "Llama-3.1-8B",
+		"tiny_1.5b":               "tiny_1.5b",
+		"":                        "folder",
+		"/data/run/ckpt":          "folder",
+		"a/b/c":                   "folder",
+		"./out":                   "folder",
+		"two words":               "folder",
+	} {
+		text := edit(t, "published/llama-3.1-8b", map[string]string{"_name_or_path": `"` + name + `"`})
+		if s, err := FromConfig(strings.NewReader(text), "folder/config.json"); err != nil || s.Name != want {
+			t.Errorf("%q: %q, %v, want %q", name, s.Name, err, want)
+		}
+		if s, err := FromConfig(strings.NewReader(text), "folder/mine.json"); err != nil || s.Name != "mine" {
+			t.Errorf("%q in a file of another name: %q, %v", name, s.Name, err)
+		}
+	}
+}
+
 // FuzzFromConfig: whatever the file, an answer is a valid shape whose sums add up, and a refusal names the file in each line.
 func FuzzFromConfig(f *testing.F) {
 	for _, pattern := range []string{"testdata/published/*.json", "testdata/configs/*.json"} {

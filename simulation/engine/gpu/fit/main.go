@@ -225,12 +225,15 @@ func experts(rows []moe, kernel string, bytes, peak float64, p peaks, kinds ...s
 	}
 	var out []product
 	for k, ms := range best {
-		one := 3 * float64(k.hidden) * float64(k.inner) / float64(k.tp)
+		hidden, width := k.hidden, k.inner/k.tp
+		if kernel == "marlin" { // wants whole tiles, as package cost counts them
+			hidden, width = (hidden+255)/256*256, (width+127)/128*128
+		}
+		one := 3 * float64(hidden) * float64(width)
 		pairs := float64(k.tokens * k.topk)
 		hit := float64(k.experts) * (1 - math.Pow(1-float64(k.topk)/float64(k.experts), float64(k.tokens)))
 		m := math.Exp2(math.Round(math.Log2(pairs / hit)))
-		out = append(out, product{m, 2 * one * pairs / peak, bytes * one * hit / p.bandwidth, bytes * one * hit, ms / 1e3,
-			float64(k.inner / k.tp)})
+		out = append(out, product{m, 2 * one * pairs / peak, bytes * one * hit / p.bandwidth, bytes * one * hit, ms / 1e3, float64(width)})
 	}
 	return ordered(out)
 }
