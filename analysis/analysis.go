@@ -33,7 +33,7 @@ func Analyze(log measurement.Log) measurement.Results {
 		Engine: log.Header.Engine, Seed: log.Header.Seed, Steps: []measurement.StepResult{},
 		Warnings: append([]string{}, log.Warnings...),
 	}
-	turns := byStep(log.Turns)
+	turns := byStep(log.Held())
 	for _, s := range log.Steps {
 		step, warnings := analyzeStep(log.Header.Config, s, turns[s.Step], log.Samples)
 		r.Steps = append(r.Steps, OfShard(log.Header.Shard, step))
@@ -53,25 +53,6 @@ func OfShard(shard string, r measurement.StepResult) measurement.StepResult {
 		r.Flags = slices.DeleteFunc(slices.Clone(r.Flags), func(f string) bool { return f == measurement.FlagOffRate })
 	}
 	return r
-}
-
-// byStep sorts turns into their steps, keeping their order. Turns of a step that stand together, as a log of one process has
-// them, are not copied.
-func byStep(turns []measurement.Turn) map[int][]measurement.Turn {
-	m := map[int][]measurement.Turn{}
-	for begin := 0; begin < len(turns); {
-		step, end := turns[begin].Step, begin+1
-		for end < len(turns) && turns[end].Step == step {
-			end++
-		}
-		if m[step] == nil {
-			m[step] = turns[begin:end:end]
-		} else {
-			m[step] = append(m[step], turns[begin:end]...)
-		}
-		begin = end
-	}
-	return m
 }
 
 // figure makes a number that may be absent: NaN and the infinities are absent.

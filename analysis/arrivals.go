@@ -28,7 +28,7 @@ const (
 // the variation of gaps is told: tests against a Poisson process of one rate say nothing of them.
 func Certify(log measurement.Log) measurement.Arrivals {
 	a := measurement.Arrivals{Process: process(log.Header.Config), Dispersion: []measurement.WindowTest{}}
-	lag := sorted(lags(pointers(log.Turns)))
+	lag := ascending(timesOf(all(log.Held()), (*measurement.Turn).Lag))
 	a.LagP50, a.LagP99, a.LagMax = quantile(lag, .5), quantile(lag, .99), quantile(lag, 1)
 	steps := sentCalls(log)
 	for _, s := range steps {
@@ -37,12 +37,12 @@ func Certify(log measurement.Log) measurement.Arrivals {
 	if a.Process == closed || a.Calls < fewArrivals {
 		return a
 	}
-	all := sorted(rescaled(steps))
+	gaps := ascending(rescaled(steps))
 	if !oneRate(a.Process) {
-		a.CV = figure(variation(all))
+		a.CV = figure(variation(gaps))
 		return a
 	}
-	a.KS, a.AD, a.CV = kolmogorovSmirnov(all), andersonDarling(all), figure(variation(all))
+	a.KS, a.AD, a.CV = kolmogorovSmirnov(gaps), andersonDarling(gaps), figure(variation(gaps))
 	for _, w := range []time.Duration{time.Second, 10 * time.Second, time.Minute} {
 		if t := countDispersion(steps, w); t != nil {
 			a.Dispersion = append(a.Dispersion, measurement.WindowTest{WindowS: w.Seconds(), Test: *t})
@@ -75,7 +75,7 @@ type sentStep struct {
 
 // sentCalls are the steps of a log as Certify takes them.
 func sentCalls(log measurement.Log) []sentStep {
-	turns := byStep(log.Turns)
+	turns := byStep(log.Held())
 	first := log.Header.Config.FirstTurn()
 	shards := 1
 	if _, n, err := parseShard(log.Header.Shard); err == nil {
@@ -88,12 +88,12 @@ func sentCalls(log measurement.Log) []sentStep {
 		if c.cut {
 			end = math.MaxInt64
 		}
-		for _, t := range turns[s.Step] {
+		for t := range turns[s.Step].each {
 			if t.Turn == first && (t.Held >= 0 || t.Outcome == measurement.Shed) && t.Due < end {
 				end, c.cut = t.Due, true
 			}
 		}
-		for _, t := range turns[s.Step] {
+		for t := range turns[s.Step].each {
 			if t.Turn == first && t.Held < 0 && t.Sent >= s.Start && t.Sent <= end {
 				c.at = append(c.at, t.Sent-s.Start)
 			}
@@ -255,12 +255,4 @@ func probability(p float64) string {
 		return short(math.Round(1000*p) / 1000)
 	}
 	return short(math.Round(100*p) / 100)
-}
-
-func pointers(turns []measurement.Turn) []*measurement.Turn {
-	out := make([]*measurement.Turn, len(turns))
-	for i := range turns {
-		out[i] = &turns[i]
-	}
-	return out
 }

@@ -23,13 +23,13 @@ const (
 // prefillCompute looks for an engine whose time goes into prefills: by its own count, or else by how many calls came and how long
 // the first turn of each took when little else ran. Prefills of prefixes that were lost again are left out when the hit
 // rate fell, for then eviction caused them.
-func prefillCompute(u unit, log measurement.Log, s measurement.StepResult, below []measurement.StepResult, late []*measurement.Turn, lost bool) finding {
-	if u.closed() || len(late) == 0 {
+func prefillCompute(u unit, log measurement.Log, s measurement.StepResult, below []measurement.StepResult, late some, lost bool) finding {
+	if u.closed() || late.len() == 0 {
 		return finding{}
 	}
 	i := slices.IndexFunc(log.Steps, func(l measurement.Step) bool { return l.Step == s.Step })
-	in := windowTurns(log.Steps[i], log.Turns)
-	firsts, all := uncached(in.warm), uncached(in.counted())
+	in := windowOf(log.Steps[i], ofStep(log.Held(), s.Step))
+	firsts, all := uncached(in.warm), uncached(in.warm)+uncached(in.measured)
 	if firsts == 0 {
 		return finding{}
 	}
@@ -70,15 +70,15 @@ func prefillCompute(u unit, log measurement.Log, s measurement.StepResult, below
 	}
 	f.explains = 1
 	if lost || firsts >= all*lateShare { // else most of it is later turns': no prefix is cached
-		f.explains = overlapShare(coldSpans(log.Turns, s.Step), late)
+		f.explains = overlapShare(coldSpans(ofStep(log.Held(), s.Step)), late)
 	}
 	return f
 }
 
 // uncached are the prompt tokens of turns that had to be prefilled; of a first turn all where the server did not say.
-func uncached(turns []*measurement.Turn) float64 {
+func uncached(turns some) float64 {
 	n := 0
-	for _, t := range turns {
+	for t := range turns.each {
 		switch {
 		case t.PromptTokens <= 0:
 		case t.CachedTokens >= 0:
@@ -92,7 +92,7 @@ func uncached(turns []*measurement.Turn) float64 {
 
 // coldTTFT is how long a first turn waits for its token when little else runs, in ms, and at which load: the least median of the
 // lower steps, or without one the fastest tenth of the step itself.
-func coldTTFT(u unit, s measurement.StepResult, below []measurement.StepResult, warm []*measurement.Turn) (cold float64, at string) {
+func coldTTFT(u unit, s measurement.StepResult, below []measurement.StepResult, warm some) (cold float64, at string) {
 	cold = math.NaN()
 	for _, b := range below {
 		if v := value(b.WarmTTFTP50); v > 0 && !(v >= cold) {
@@ -100,7 +100,7 @@ func coldTTFT(u unit, s measurement.StepResult, below []measurement.StepResult, 
 		}
 	}
 	if math.IsNaN(cold) {
-		v := sorted(firstTokens(warm, (*measurement.Turn).TTFTSent))
+		v := ascending(waitsOf(warm, (*measurement.Turn).TTFTSent))
 		cold, at = measurement.Quantile(v, .1), u.of(s.Rate)
 	}
 	return cold, at
@@ -109,9 +109,9 @@ func coldTTFT(u unit, s measurement.StepResult, below []measurement.StepResult, 
 // engineLimit looks for a batch that is as full as the engine lets it be while others wait: in the engine's samples, or else by what is
 // known of its limit and how many turns were in flight when others were sent. A KV pool that is full keeps requests out of
 // the batch too, so without a limit that is known there must be room in it.
-func engineLimit(u unit, log measurement.Log, s measurement.StepResult, late, inTime []*measurement.Turn, e measurement.Engine) finding {
+func engineLimit(u unit, log measurement.Log, s measurement.StepResult, late, inTime some, e measurement.Engine) finding {
 	i := slices.IndexFunc(log.Steps, func(l measurement.Step) bool { return l.Step == s.Step })
-	if i < 0 || len(late) == 0 {
+	if i < 0 || late.len() == 0 {
 		return finding{}
 	}
 	limit, isKnown := runningLimit(e)
@@ -154,15 +154,16 @@ func engineLimit(u unit, log measurement.Log, s measurement.StepResult, late, in
 		f.sure = false
 		f.sentence = fmt.Sprintf("The engine runs %.0f requests at once at most: at %s ", limit, u.of(s.Rate))
 	}
-	of, than := crowded(log.Turns, s.Step, late, top), crowded(log.Turns, s.Step, inTime, top)
-	if !(of > lateShare) || len(inTime) > 0 && of < than+shareMargin {
+	turns := ofStep(log.Held(), s.Step)
+	of, than := crowded(turns, late, top), crowded(turns, inTime, top)
+	if !(of > lateShare) || inTime.len() > 0 && of < than+shareMargin {
 		return finding{}
 	}
 	f.explains = of
-	f.sentence += fmt.Sprintf("%.0f %% of the %d turns over the limit were sent while at least as many were in flight", 100*of, len(late))
-	if len(inTime) > 0 {
+	f.sentence += fmt.Sprintf("%.0f %% of the %d turns over the limit were sent while at least as many were in flight", 100*of, late.len())
+	if inTime.len() > 0 {
 		f.explains = of - than
-		f.sentence += fmt.Sprintf(", %.0f %% of the %d in time", 100*than, len(inTime))
+		f.sentence += fmt.Sprintf(", %.0f %% of the %d in time", 100*than, inTime.len())
 	}
 	f.sentence += "."
 	return f
@@ -182,24 +183,24 @@ func runningLimit(e measurement.Engine) (float64, bool) {
 }
 
 // crowded is the share of turns that were sent while at least so many others of the step were in flight; NaN of none.
-func crowded(turns []measurement.Turn, step int, of []*measurement.Turn, least float64) float64 {
+func crowded(turns, of some, least float64) float64 {
 	var sent, ended []time.Duration
-	for i := range turns {
-		if t := &turns[i]; t.Step == step && t.Sent >= 0 && t.End >= t.Sent {
+	for t := range turns.each {
+		if t.Sent >= 0 && t.End >= t.Sent {
 			sent, ended = append(sent, t.Sent), append(ended, t.End)
 		}
 	}
 	slices.Sort(sent)
 	slices.Sort(ended)
 	n := 0
-	for _, t := range of {
+	for t := range of.each {
 		before, _ := slices.BinarySearch(sent, t.Sent)
 		over, _ := slices.BinarySearch(ended, t.Sent)
 		if float64(before-over) >= least {
 			n++
 		}
 	}
-	return float64(n) / float64(len(of))
+	return float64(n) / float64(of.len())
 }
 
 // serverEviction is eviction as the engine tells it, for servers that do not say what of a prompt was cached: its own hit rate fell

@@ -85,7 +85,8 @@ func pictured(r measurement.Results) picture {
 // notes are what a reader of the picture must know of its points, in short sentences.
 func notes(r measurement.Results, d decision) []string {
 	u := unitOf(r.Config)
-	var out, undecided, off []string
+	var out, off []string
+	var undecided []measurement.StepResult
 	if cut := cutShort(r); cut != "" {
 		out = append(out, cut)
 	}
@@ -94,17 +95,17 @@ func notes(r measurement.Results, d decision) []string {
 	}
 	for _, s := range byRate(r.Steps) {
 		if s.Verdict == measurement.Undecided && !incomplete(s) {
-			undecided = append(undecided, withReason(u, s))
+			undecided = append(undecided, s)
 		}
 		if slices.Contains(s.Flags, measurement.FlagOffRate) && s.ArrivedRate != nil {
 			off = append(off, came(s))
 		}
 	}
 	if len(undecided) > 0 {
-		out = append(out, fmt.Sprintf("Undecided: %s.", strings.Join(undecided, ", ")))
+		out = append(out, fmt.Sprintf("Undecided: %s.", reasoned(u, undecided)))
 	}
 	if len(off) > 0 {
-		out = append(out, fmt.Sprintf("λ that came, where it is off by more than a tenth: %s %s.", strings.Join(off, ", "), u.perSecond()))
+		out = append(out, fmt.Sprintf("λ that came, where it is off by more than a tenth: %s %s.", listed(off), u.perSecond()))
 	}
 	if len(out) == 0 {
 		return nil

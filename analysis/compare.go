@@ -238,6 +238,11 @@ func (c Comparison) Summary(w io.Writer) {
 		rows[0] = slices.Insert(rows[0], 1, "load")
 		rows = append(rows, []string{"", "", "", "", "", "estimate", "", "", "P95 TTFT, ms", ""})
 	}
+	var shapes []deployment
+	for _, r := range rs {
+		shapes = append(shapes, deploymentOf(r.Engine))
+	}
+	names := distinct(shapes)
 	for i, r := range rs {
 		k := r.Knees.SLO
 		times := "-"
@@ -251,7 +256,11 @@ func (c Comparison) Summary(w io.Writer) {
 				p95 = "none at " + rate(steps[0].Rate)
 			}
 		}
-		row := []string{r.Label, kneeCell(k), maybe(k.Estimate), interval(k.CI95, maybe),
+		name := r.Label
+		if names[i] != "" {
+			name += " (" + names[i] + ")"
+		}
+		row := []string{name, kneeCell(k), maybe(k.Estimate), interval(k.CI95, maybe),
 			times, kneeCell(r.Knees.Curvature), kneeCell(r.Knees.Saturation), p95, orDash(r.Mechanism.Name)}
 		if len(row) < len(rows[0]) {
 			row = slices.Insert(row, 1, string(unitOf(r.Config)))
@@ -262,6 +271,9 @@ func (c Comparison) Summary(w io.Writer) {
 	fmt.Fprintln(w)
 	for _, r := range rs {
 		fmt.Fprintln(w, title(r))
+		if kv := KVMemory(r); kv != "" {
+			fmt.Fprintln(w, "    KV: "+kv)
+		}
 		if cut := cutShort(r); cut != "" {
 			fmt.Fprintln(w, "    "+cut)
 		}

@@ -15,8 +15,8 @@ const (
 // (see quantileInterval), the probability that in the long run no more are late than the objective allows, and what a test at
 // 95 % says; when that is undecided, about how many more calls like these would decide it. A step that was ended early is decided by
 // the test that ended it. waits are the turns' TTFTs in
-// milliseconds in the order they were sent, +Inf for those without a token. Of several objectives the least likely counts.
-func decide(r *measurement.StepResult, c measurement.Config, waits []float64, early bool) {
+// milliseconds in the order they were sent, +Inf for those without a token; ascending are the same. Of several objectives the least likely counts.
+func decide(r *measurement.StepResult, c measurement.Config, waits, ascending []float64, early bool) {
 	if len(waits) == 0 {
 		return
 	}
@@ -31,7 +31,7 @@ func decide(r *measurement.StepResult, c measurement.Config, waits []float64, ea
 				late++
 			}
 		}
-		v := inflation(waits, o.Quantile)
+		v := inflation(waits, ascending, o.Quantile)
 		neff, x := n/v, late/v
 		p := holdProbability(x, neff, allowed)
 		if r.PassProbability != nil && *r.PassProbability <= p {

@@ -65,22 +65,22 @@ func TestDecideOfAStep(t *testing.T) {
 	waits[7], waits[70], waits[150] = 400, math.Inf(1), 301
 	var s measurement.StepResult
 	c := measurement.Config{Turns: 4, SLO: slo}
-	decide(&s, c, waits, false)
+	decide(&s, c, waits, sorted(waits), false)
 	if s.LateTurns == nil || *s.LateTurns != 3 || s.Decided != measurement.Pass || *s.NEff > 200 || *s.NEff < 100 {
 		t.Fatalf("3 of 200 late: %v late, n_eff %v, %s", value2(s.LateTurns), value(s.NEff), s.Decided)
 	}
 	short := measurement.StepResult{}
-	decide(&short, c, waits[:40], false)
+	decide(&short, c, waits[:40], sorted(waits[:40]), false)
 	if short.Decided != measurement.Undecided || short.MoreCalls == nil || *short.MoreCalls < 20 || *short.MoreCalls > 200 {
 		t.Errorf("1 of 40 late: %s, %v more calls", short.Decided, value2(short.MoreCalls))
 	}
 	early := measurement.StepResult{}
-	decide(&early, c, waits[:40], true)
+	decide(&early, c, waits[:40], sorted(waits[:40]), true)
 	if early.Decided != measurement.Fail || early.MoreCalls != nil || *early.PassProbability != *short.PassProbability {
 		t.Errorf("the same, of a step that was ended early: %s, %v more calls; the test that ended it decided it", early.Decided, value2(early.MoreCalls))
 	}
 	none := measurement.StepResult{}
-	decide(&none, measurement.Config{Turns: 4, SLO: slo[2:]}, waits, false)
+	decide(&none, measurement.Config{Turns: 4, SLO: slo[2:]}, waits, sorted(waits), false)
 	if none.PassProbability != nil || none.Decided != "" {
 		t.Errorf("no TTFT objective: %+v", none)
 	}
@@ -91,7 +91,7 @@ func TestDecideOfAStep(t *testing.T) {
 		alike[i] = 100 + state
 	}
 	like := measurement.StepResult{}
-	decide(&like, measurement.Config{Turns: 4, SLO: slo[:1]}, alike, false)
+	decide(&like, measurement.Config{Turns: 4, SLO: slo[:1]}, alike, sorted(alike), false)
 	if *like.NEff > 60 || like.Decided == measurement.Pass {
 		t.Errorf("200 turns that resemble their neighbours: worth %.0f, %s", *like.NEff, like.Decided)
 	}

@@ -37,8 +37,7 @@ func OverloadOf(r measurement.Results, s measurement.StepResult) Overload {
 	if e := s.Engine; e != nil && e.QueuedSlope != nil {
 		slope = *e.QueuedSlope
 		grown = slope * s.WindowS * (1 - settled)
-		if limit, ok := runningLimit(r.Engine); ok {
-			limit *= max(1, float64(len(e.Replicas)))
+		if limit, ok := runningLimit(r.Engine); ok { // of a fleet that of all
 			if grown > limit && value(e.QueuedMax) > limit {
 				return Overload{Known: true, Saturated: true, Why: fmt.Sprintf("the queue grew by %s requests a second, to %.0f at most, and %.0f can run at once", sig(slope), *e.QueuedMax, limit)}
 			}
@@ -71,7 +70,7 @@ func Waits(w io.Writer, r measurement.Results) {
 		{u.column(), "TTFT mean", "P90", "queue wait P50", "P95", "from admit P50", "P95", "E2E P95", "batch", "most", "mixed", "KV peak", "saturated"},
 		{string(u), "ms", "ms", "ms", "ms", "ms", "ms", "ms", "requests", "", "%", "%", ""},
 	}
-	backlog := false
+	backlog, unknown := false, []string{}
 	for _, s := range r.Steps {
 		row := []string{rate(s.Rate)}
 		t, p, e := s.Times, &measurement.Packing{}, s.Engine
@@ -93,6 +92,9 @@ func Waits(w io.Writer, r measurement.Results) {
 		row = append(row, map[bool]string{true: "yes", false: "no"}[o.Saturated])
 		if !o.Known {
 			row[len(row)-1] = "-"
+			if why, _, _ := strings.Cut(o.Why, ";"); !slices.Contains(unknown, why) {
+				unknown = append(unknown, why)
+			}
 		}
 		rows = append(rows, row)
 	}
@@ -100,6 +102,9 @@ func Waits(w io.Writer, r measurement.Results) {
 	table(w, rows, "saturated")
 	if backlog {
 		fmt.Fprintln(w, "  saturated: the times are of a backlog that grows with the step, not of a load that can be carried")
+	}
+	if len(unknown) > 0 {
+		folded(w, "  saturated -: it cannot be told:", " ", listed(unknown)+".")
 	}
 }
 
@@ -123,7 +128,7 @@ func Detail(w io.Writer, r measurement.Results, s measurement.StepResult) {
 	}
 	if e := s.Engine; e != nil {
 		batches(w, e)
-		memory(w, e)
+		memory(w, u, deploymentOf(r.Engine), e)
 	}
 	hits := []string{}
 	if s.CacheHitRate != nil {
@@ -133,8 +138,9 @@ func Detail(w io.Writer, r measurement.Results, s measurement.StepResult) {
 		hits = append(hits, fmt.Sprintf("%.1f %% of those of all requests", 100**e.CacheHitRate))
 	}
 	if len(hits) > 0 {
-		sentences(w, "Hits", strings.Join(hits, ", ")+".", replicas(s.Engine))
+		sentences(w, "Hits", strings.Join(hits, ", ")+".")
 	}
+	byReplica(w, deploymentOf(r.Engine), s.Engine)
 	o := OverloadOf(r, s)
 	switch {
 	case !o.Known:
@@ -164,11 +170,15 @@ func batches(w io.Writer, e *measurement.EngineResult) {
 	sentences(w, "Batches", text)
 }
 
-func memory(w io.Writer, e *measurement.EngineResult) {
+func memory(w io.Writer, u unit, d deployment, e *measurement.EngineResult) {
 	if e.KVPool == nil || e.KVUsageMean == nil {
 		return
 	}
-	text := fmt.Sprintf("of a pool of %s tokens running requests hold %.1f %% on average", grouped(fmt.Sprintf("%.0f", *e.KVPool)), 100**e.KVUsageMean)
+	pool := grouped(fmt.Sprintf("%.0f", *e.KVPool)) + " tokens"
+	if of := d.kv.on(d, u); of != "" {
+		pool += " (" + of + ")"
+	}
+	text := fmt.Sprintf("of a pool of %s running requests hold %.1f %% on average", pool, 100**e.KVUsageMean)
 	if e.KVPeak != nil {
 		text += fmt.Sprintf(", %.1f %% at most", 100**e.KVPeak)
 	}
@@ -182,16 +192,4 @@ func memory(w io.Writer, e *measurement.EngineResult) {
 		text += fmt.Sprintf(", and requests were pushed out of the batch %.0f times", *e.Retractions)
 	}
 	sentences(w, "KV", text+".")
-}
-
-// replicas says what each of several engines found; "" of one.
-func replicas(e *measurement.EngineResult) string {
-	if e == nil || len(e.Replicas) == 0 {
-		return ""
-	}
-	var parts []string
-	for _, r := range e.Replicas {
-		parts = append(parts, fmt.Sprintf("replica %d %s %% of %s tokens", r.Replica, plain(r.CacheHitRate, "%.1f", 100), compact(r.PromptTokens)))
-	}
-	return "By replica: " + strings.Join(parts, ", ") + "."
 }

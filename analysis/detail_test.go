@@ -18,6 +18,7 @@ func TestOverload(t *testing.T) {
 	twice := queue(.5, 40)
 	twice.Replicas = make([]measurement.ReplicaResult, 2)
 	run := measurement.Results{Engine: measurement.Engine{Details: map[string]any{"max_running_requests": 30}}}
+	two := measurement.Results{Engine: measurement.Engine{Details: map[string]any{"max_running_requests": 60}}}
 	loop := measurement.Results{Config: measurement.Config{Arrivals: "closed"}}
 	for _, c := range []struct {
 		why       string
@@ -31,7 +32,8 @@ func TestOverload(t *testing.T) {
 		{"a little less than all", run, num(.96), queue(.001, 5), true, false, "96 % were completed; the queue did not grow"},
 		{"under 95 %", run, num(.94), queue(.2, 20), true, true, "94 % were completed; the queue grew by 0.2 requests a second"},
 		{"a queue that grew by 40 in the last 80 s of 100, where 30 run", run, num(.97), queue(.5, 45), true, true, "the queue grew by 0.5 requests a second, to 45 at most, and 30 can run at once"},
-		{"as many, where 30 run on each of two", run, num(.97), twice, true, false, "97 % were completed"},
+		{"as many, where 60 run on two", two, num(.97), twice, true, false, "97 % were completed"},
+		{"as many, where 30 run on two together, as a fleet's header counts", run, num(.97), twice, true, true, "30 can run at once"},
 		{"a steep line through a queue that was never that long", run, num(.97), queue(.5, 29), true, false, "97 %"},
 		{"nothing known of the queue", run, num(.5), nil, true, true, "50 % were completed"},
 		{"a cap held calls back", run, nil, queue(.1, 9), false, false, "a cap held calls back"},
@@ -112,5 +114,19 @@ func TestPacking(t *testing.T) {
 	Waits(&out, measurement.Results{Steps: []measurement.StepResult{{Rate: 1, Engine: e}}})
 	if out.Len() > 0 {
 		t.Errorf("no times, but a table:\n%s", out.String())
+	}
+}
+
+// A load of which nobody can say whether it is saturated says why below the table, once for all that have one reason.
+func TestSaturatedUnknown(t *testing.T) {
+	var steps []measurement.StepResult
+	for i := range 3 {
+		steps = append(steps, measurement.StepResult{Rate: float64(i + 1), Times: &measurement.Times{}, Engine: &measurement.EngineResult{QueuedSlope: figure(float64(i))}})
+	}
+	var out bytes.Buffer
+	Waits(&out, measurement.Results{Steps: steps})
+	want := "saturated -: it cannot be told: completions cannot be set against arrivals where a cap held calls back (raise --max-concurrent-calls)."
+	if got := strings.Join(strings.Fields(out.String()), " "); !strings.HasSuffix(got, want) || strings.Count(got, "cannot be told") != 1 {
+		t.Errorf("got\n%s", out.String())
 	}
 }

@@ -25,9 +25,13 @@ func doubts(log measurement.Log, r measurement.Results) []string {
 			out = append(out, sentence)
 		}
 	}
+	odd := oddities{log: log, most: log.Header.Config.OutputTokens}
+	for t := range log.Held().All() {
+		odd.add(t)
+	}
 	add(cutShort(r))
-	add(noTurns(log))
-	add(impossibleInstants(log))
+	add(odd.noTurns())
+	add(odd.impossibleInstants())
 	if s := log.Header.Shard; s != "" {
 		add(fmt.Sprintf("This is shard %s of a run: it holds only its own calls, and their rate is not the one asked. kneeanalyze merge joins the shards.", s))
 	}
@@ -39,90 +43,96 @@ func doubts(log measurement.Log, r measurement.Results) []string {
 	add(slowConnect(r))
 	add(dialed(r))
 	add(shortOutput(r))
-	add(longOutput(log))
-	add(impossibleCounts(log))
-	add(ownFaults(log))
+	add(odd.longOutput())
+	add(odd.impossibleCounts())
+	add(odd.ownFaults())
 	return out
 }
 
+// oddities are turns of a whole log that cast doubt on it.
+type oddities struct {
+	log  measurement.Log
+	most int // tokens that a turn was asked for
+
+	due         bool             // a turn was due in the window of its step
+	early       int              // turns answered before they were due or sent
+	first       measurement.Turn // the first of them
+	long, known int              // answers longer than asked, and of those whose length is known
+	cached      int              // turns with more cached than there was of their prompt
+	own         int              // turns that failed on this side
+	said        string           // of the last of them
+}
+
+func (o *oddities) add(t *measurement.Turn) {
+	if !o.due {
+		o.due = slices.ContainsFunc(o.log.Steps, func(s measurement.Step) bool { return s.Step == t.Step && s.InWindow(t.Due) })
+	}
+	if t.FirstToken >= 0 && t.FirstToken < max(t.Due, t.Sent) {
+		if o.early++; o.early == 1 {
+			o.first = *t
+		}
+	}
+	if t.Outcome == measurement.OK && t.CompletionTokens >= 0 {
+		o.known++
+		if t.Turn > 1 && t.CompletionTokens > o.most || t.Turn == 1 && t.CompletionTokens > 1 {
+			o.long++
+		}
+	}
+	if t.PromptTokens > 0 && t.CachedTokens > t.PromptTokens {
+		o.cached++
+	}
+	if t.Local {
+		o.own, o.said = o.own+1, t.Detail
+	}
+}
+
 // longOutput says that the server does not heed max_tokens.
-func longOutput(log measurement.Log) string {
-	c := log.Header.Config
+func (o *oddities) longOutput() string {
+	c := o.log.Header.Config
 	if c.OutputLengths != "" || c.Trace != "" { // each turn was asked for another number of tokens, which a log does not hold
 		return ""
 	}
-	long, known := 0, 0
-	for _, t := range log.Turns {
-		if t.Outcome != measurement.OK || t.CompletionTokens < 0 {
-			continue
-		}
-		known++
-		if most := c.OutputTokens; t.Turn > 1 && t.CompletionTokens > most || t.Turn == 1 && t.CompletionTokens > 1 {
-			long++
-		}
-	}
-	if float64(long) <= maxShort*float64(known) {
+	if float64(o.long) <= maxShort*float64(o.known) {
 		return ""
 	}
-	return fmt.Sprintf("%d of %d answers are longer than was asked: the server does not heed max_tokens, so it did more work than the run says.", long, known)
+	return fmt.Sprintf("%d of %d answers are longer than was asked: the server does not heed max_tokens, so it did more work than the run says.", o.long, o.known)
 }
 
 // noTurns says that a log has steps and no turns, or none that a step's window holds.
-func noTurns(log measurement.Log) string {
-	if len(log.Steps) == 0 || slices.ContainsFunc(log.Turns, func(t measurement.Turn) bool {
-		return slices.ContainsFunc(log.Steps, func(s measurement.Step) bool { return s.Step == t.Step && s.InWindow(t.Due) })
-	}) {
+func (o *oddities) noTurns() string {
+	turns := o.log.Held().Len()
+	switch {
+	case len(o.log.Steps) == 0 || o.due:
 		return ""
+	case turns == 0:
+		return fmt.Sprintf("The log holds no turns, only %s: it was cut, or its lines were lost, and there is nothing to judge.", count(len(o.log.Steps), "step"))
 	}
-	if len(log.Turns) == 0 {
-		return fmt.Sprintf("The log holds no turns, only %s: it was cut, or its lines were lost, and there is nothing to judge.", count(len(log.Steps), "step"))
-	}
-	return fmt.Sprintf("None of the %s in the log was due in the window of its step, so there is nothing to judge: the run was cut before a window opened, or instants or numbers of steps are wrong.", count(len(log.Turns), "turn"))
+	return fmt.Sprintf("None of the %s in the log was due in the window of its step, so there is nothing to judge: the run was cut before a window opened, or instants or numbers of steps are wrong.", count(turns, "turn"))
 }
 
 // impossibleInstants says that answers began before they were asked for.
-func impossibleInstants(log measurement.Log) string {
-	n, first := 0, measurement.Turn{}
-	for i := range log.Turns {
-		if t := &log.Turns[i]; t.FirstToken >= 0 && t.FirstToken < max(t.Due, t.Sent) {
-			if n++; n == 1 {
-				first = *t
-			}
-		}
-	}
-	if n == 0 {
+func (o *oddities) impossibleInstants() string {
+	if o.early == 0 {
 		return ""
 	}
 	return fmt.Sprintf("%s got a first token before it was due or sent (the first is turn %d of call %d, due at %s, sent at %s, answered at %s): the instants of the log cannot be right, nor TTFT with them.",
-		count(n, "turn"), first.Turn, first.Call, instant(first.Due), instant(first.Sent), instant(first.FirstToken))
+		count(o.early, "turn"), o.first.Turn, o.first.Call, instant(o.first.Due), instant(o.first.Sent), instant(o.first.FirstToken))
 }
 
 // impossibleCounts says that more of a prompt was cached than there was of it.
-func impossibleCounts(log measurement.Log) string {
-	n := 0
-	for _, t := range log.Turns {
-		if t.PromptTokens > 0 && t.CachedTokens > t.PromptTokens {
-			n++
-		}
-	}
-	if n == 0 {
+func (o *oddities) impossibleCounts() string {
+	if o.cached == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d turns report more cached tokens than their prompt has: the server's counts cannot be right, and those turns are left out of hit rates.", n)
+	return fmt.Sprintf("%d turns report more cached tokens than their prompt has: the server's counts cannot be right, and those turns are left out of hit rates.", o.cached)
 }
 
 // ownFaults says that this side was out of files or ports.
-func ownFaults(log measurement.Log) string {
-	n, said := 0, ""
-	for _, t := range log.Turns {
-		if t.Local {
-			n, said = n+1, t.Detail
-		}
-	}
-	if n == 0 {
+func (o *oddities) ownFaults() string {
+	if o.own == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d turns failed on this side and are not held against the server (%s): raise the limit of open files (ulimit -n), or send the load from several machines (--shard).", n, said)
+	return fmt.Sprintf("%d turns failed on this side and are not held against the server (%s): raise the limit of open files (ulimit -n), or send the load from several machines (--shard).", o.own, o.said)
 }
 
 // cutShort says which steps did not end; "" when all did.
@@ -204,7 +214,7 @@ func rateThatCame(r measurement.Results) string {
 		return ""
 	}
 	return fmt.Sprintf("The λ that came differs from the λ asked by more than a tenth: %s %s. Few arrivals make it so: measure longer (--min-turns) for a λ nearer to the one asked. The x of the knees is the λ asked.",
-		strings.Join(off, ", "), unitOf(r.Config).perSecond())
+		listed(off), unitOf(r.Config).perSecond())
 }
 
 // came is the λ that came and the one asked.
@@ -310,5 +320,5 @@ func loads(r measurement.Results, is func(*measurement.StepResult) bool) string 
 	if len(out) == 0 {
 		return ""
 	}
-	return strings.Join(slices.Compact(out), ", ") + " " + string(unitOf(r.Config))
+	return listed(slices.Compact(out)) + " " + string(unitOf(r.Config))
 }

@@ -27,12 +27,12 @@ const (
 // A counter that goes back, because the server was restarted, tells nothing of that window. One that is missing and then appears in the course of
 // a step began at 0: some clients show a counter with its first count.
 func EngineOf(step measurement.Step, turns []measurement.Turn, samples []measurement.EngineSample) *measurement.EngineResult {
-	r, _ := engineOf(step, turns, samples)
+	r, _ := engineOf(step, ofStep(measurement.TurnsOf(turns), step.Step), samples)
 	return r
 }
 
 // engineOf also names the counters that went back.
-func engineOf(step measurement.Step, turns []measurement.Turn, samples []measurement.EngineSample) (*measurement.EngineResult, []string) {
+func engineOf(step measurement.Step, turns some, samples []measurement.EngineSample) (*measurement.EngineResult, []string) {
 	w := newSampled(step, samples)
 	if len(w.engine)+len(w.gpus) == 0 {
 		return nil, nil
@@ -70,7 +70,7 @@ func engineOf(step measurement.Step, turns []measurement.Turn, samples []measure
 	r.QueueMean = ratio(measurement.SampleQueueSum, measurement.SampleQueueCount, millisIn)
 	ttft := w.counted(w.engine, measurement.SampleTTFTSum, measurement.SampleTTFTCount)
 	r.TTFTMean, r.TTFTRequests = figure(millisIn*ttft.by[0]/ttft.by[1]), figure(ttft.by[1])
-	r.TTFTClientMinus = clientMinus(step, turns, ttft)
+	r.TTFTClientMinus = clientMinus(turns, ttft)
 
 	w.simulated(&r)
 	if n := len(r.Replicas); n > 1 { // counters are sums: of the time of one
@@ -92,11 +92,10 @@ func engineOf(step measurement.Step, turns []measurement.Turn, samples []measure
 }
 
 // clientMinus is the mean of ttft_sent over the turns whose first token came while the server counted, less the server's mean.
-func clientMinus(step measurement.Step, turns []measurement.Turn, server counts) *float64 {
+func clientMinus(turns some, server counts) *float64 {
 	n, sum := 0., 0.
-	for i := range turns {
-		t := &turns[i]
-		if d, ok := t.TTFTSent(); ok && t.Step == step.Step && t.FirstToken > server.from && t.FirstToken <= server.to {
+	for t := range turns.each {
+		if d, ok := t.TTFTSent(); ok && t.FirstToken > server.from && t.FirstToken <= server.to {
 			n++
 			sum += d.Seconds()
 		}
@@ -249,8 +248,9 @@ const (
 
 // engineSigns are what the engine's own metrics show at a failing step and did not show below it, a sentence each: evictions that cost
 // hits, a KV pool without room, a queue that grew, requests pushed out of the batch. A cache that is full evicts what nobody
-// asks for again at any load, so evictions are a sign only where the server's own hit rate fell with them, or is not known.
-func engineSigns(u unit, s measurement.StepResult, below []measurement.StepResult) []string {
+// asks for again at any load, so evictions are a sign only where the server's own hit rate fell with them, or is not known. Where isFull, what
+// fills the pool and pushes requests out is told already.
+func engineSigns(u unit, s measurement.StepResult, below []measurement.StepResult, isFull bool) []string {
 	e := s.Engine
 	if e == nil {
 		return nil
@@ -284,7 +284,7 @@ func engineSigns(u unit, s measurement.StepResult, below []measurement.StepResul
 		}
 		out = append(out, t+".")
 	}
-	if fullest, at, ok := lower(free, less); free(e) < fullPool && !(ok && fullest < fullPool) {
+	if fullest, at, ok := lower(free, less); !isFull && free(e) < fullPool && !(ok && fullest < fullPool) {
 		t := fmt.Sprintf("At %s %.1f %% of the KV pool was free on average", u.of(s.Rate), 100*free(e))
 		if ok {
 			t += fmt.Sprintf(", %.0f %% at %s", 100*fullest, at)
@@ -300,12 +300,8 @@ func engineSigns(u unit, s measurement.StepResult, below []measurement.StepResul
 			out = append(out, fmt.Sprintf("The server's queue grew from %.1f requests on average at %s to %.1f, %.0f at most, at %s.", was, at, v, value(e.QueuedMax), rate(s.Rate)))
 		}
 	}
-	if v := value(e.Retractions); v > 0 {
-		times := fmt.Sprintf("%.0f times", v)
-		if v == 1 {
-			times = "once"
-		}
-		out = append(out, fmt.Sprintf("At %s the server pushed requests out of its batch %s, to compute them again: the KV that running requests need did not fit.", u.of(s.Rate), times))
+	if v := value(e.Retractions); v > 0 && !isFull {
+		out = append(out, fmt.Sprintf("At %s the server pushed requests out of its batch %s, to compute them again: the KV that running requests need did not fit.", u.of(s.Rate), often(v)))
 	}
 	return out
 }

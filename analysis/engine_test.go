@@ -116,7 +116,7 @@ func TestEngineOf(t *testing.T) {
 		{"GPUs without energy", aStep(0, 1, 0), everySecond(told{measurement.SampleGPUPower: 500}, nil), &measurement.EngineResult{GPUSamples: 91, GPUPower: p(500)}, nil},
 	} {
 		before := slices.Clone(c.samples)
-		got, back := engineOf(c.step, turns, c.samples)
+		got, back := engineOf(c.step, stepOf(turns, c.step.Step), c.samples)
 		if d := cmp.Diff(c.want, got, cmpopts.EquateApprox(1e-9, 0)); d != "" || !slices.Equal(back, c.back) {
 			t.Errorf("%s: back %v, want %v (-want +got):\n%s", c.why, back, c.back, d)
 		}

@@ -42,16 +42,16 @@ func flags(c measurement.Config, s measurement.Step, w window, r measurement.Ste
 		name string
 		set  bool
 	}{
-		{measurement.FlagClientLimited, r.ScheduleLagP99 != nil && *r.ScheduleLagP99 > lagLimit || local(w.all)},
+		{measurement.FlagClientLimited, r.ScheduleLagP99 != nil && *r.ScheduleLagP99 > lagLimit || w.local},
 		{measurement.FlagCapBound, s.HeldCalls > 0},
-		{measurement.FlagUnstable, s.WindowEnd >= 0 && unstable(s, len(w.all))},
-		{measurement.FlagContaminated, contaminated(w.first)},
+		{measurement.FlagUnstable, s.WindowEnd >= 0 && unstable(s, w.all.len())},
+		{measurement.FlagContaminated, w.first.contaminated()},
 		{measurement.FlagCensored, censored},
-		{measurement.FlagShort, len(w.measured) < c.MinTurns && !s.EarlyFail},
+		{measurement.FlagShort, w.measured.len() < c.MinTurns && !s.EarlyFail},
 		{measurement.FlagIncomplete, !complete},
 		{measurement.FlagErrors, r.ErrorRate != nil && *r.ErrorRate >= maxErrorRate},
-		{measurement.FlagBuffered, buffered(w.measured)},
-		{measurement.FlagColdCache, !c.Lone() && cold(w.measured, r)},
+		{measurement.FlagBuffered, w.buffered()},
+		{measurement.FlagColdCache, !c.Lone() && cold(w.hits, r)},
 		{measurement.FlagEarlyFail, s.EarlyFail},
 		{measurement.FlagOffRate, complete && !s.EarlyFail && !unitOf(c).closed() && offRate(r)},
 	} {
@@ -95,16 +95,6 @@ func whole(steps []measurement.StepResult) []measurement.StepResult {
 	return slices.DeleteFunc(slices.Clone(steps), incomplete)
 }
 
-// local reports whether turns failed because this side was out of files or ports.
-func local(turns []*measurement.Turn) bool {
-	for _, t := range turns {
-		if t.Local {
-			return true
-		}
-	}
-	return false
-}
-
 // unstable reports whether the turns in flight grew by more than chance allows: by more than a twentieth of what arrived, and
 // by more than two standard deviations of the difference of two counts, which for independent Poisson counts is the root of
 // their sum. The second keeps a step of few turns from being called unstable for two or three of them.
@@ -113,21 +103,21 @@ func unstable(s measurement.Step, arrived int) bool {
 	return growth > maxGrowth*float64(arrived) && growth > growthZ*math.Sqrt(float64(s.InFlightEnd+s.InFlightStart))
 }
 
-// contaminated reports whether first turns found their prompts cached already: more than a few of them (or a hundredth of many),
-// or more than half of fewer.
-func contaminated(first []*measurement.Turn) bool {
-	known, hot := 0, 0
-	for _, t := range first {
-		if t.CachedTokens < 0 || t.PromptTokens <= 0 {
-			continue
-		}
-		known++
-		if t.CachedTokens > template && float64(t.CachedTokens) > maxWarmHit*float64(t.PromptTokens) {
-			hot++
-		}
+// heat is how many first turns found their prompts cached already, of those of which that is known.
+type heat struct{ known, hot int }
+
+func (h *heat) add(t *measurement.Turn) {
+	if t.CachedTokens < 0 || t.PromptTokens <= 0 {
+		return
 	}
-	return hot > max(fewTurns, known/100) || 2*hot > known
+	h.known++
+	if t.CachedTokens > template && float64(t.CachedTokens) > maxWarmHit*float64(t.PromptTokens) {
+		h.hot++
+	}
 }
+
+// contaminated reports whether more than a few were hot (or a hundredth of many), or more than half of fewer.
+func (h heat) contaminated() bool { return h.hot > max(fewTurns, h.known/100) || 2*h.hot > h.known }
 
 // Buffered reports whether answers came whole, in one read, although they are streams of tokens: something on the way holds
 // them back. At least so many answers of several tokens must be there to tell, and four fifths of them whole. The gaps of an
@@ -135,30 +125,35 @@ func contaminated(first []*measurement.Turn) bool {
 func Buffered(turns []*measurement.Turn, fewest int) bool {
 	answers, whole := 0, 0
 	for _, t := range turns {
-		if t.Outcome != measurement.OK || t.Events < fewTokens || t.CompletionTokens < fewTokens {
-			continue
-		}
-		answers++
-		if t.LastToken-t.FirstToken < wholeAnswer {
-			whole++
+		if tokens, inOne := streamed(t); tokens {
+			answers++
+			if inOne {
+				whole++
+			}
 		}
 	}
+	return mostWhole(answers, whole, fewest)
+}
+
+// streamed reports whether a turn is a good answer of several tokens, and one that came in one read.
+func streamed(t *measurement.Turn) (tokens, whole bool) {
+	if t.Outcome != measurement.OK || t.Events < fewTokens || t.CompletionTokens < fewTokens {
+		return false, false
+	}
+	return true, t.LastToken-t.FirstToken < wholeAnswer
+}
+
+func mostWhole(answers, whole, fewest int) bool {
 	return answers >= fewest && float64(whole) >= mostAnswers*float64(answers)
 }
 
-// buffered is Buffered of a step.
-func buffered(measured []*measurement.Turn) bool { return Buffered(measured, fewAnswers) }
+// buffered is Buffered of the measured turns.
+func (w *window) buffered() bool { return mostWhole(w.streamed, w.streamedWhole, fewAnswers) }
 
 // cold reports whether turns missed their prefixes although hardly any other call was there to evict them: the cache is off, or
 // the turns of a call do not share one.
-func cold(measured []*measurement.Turn, r measurement.StepResult) bool {
-	known := 0
-	for _, t := range measured {
-		if hitKnown(t) {
-			known++
-		}
-	}
-	return known >= fewAnswers && r.LiveCallsMax != nil && *r.LiveCallsMax <= fewLive && r.CacheHitRate != nil && *r.CacheHitRate < coldHit
+func cold(found hits, r measurement.StepResult) bool {
+	return found.turns >= fewAnswers && r.LiveCallsMax != nil && *r.LiveCallsMax <= fewLive && r.CacheHitRate != nil && *r.CacheHitRate < coldHit
 }
 
 // hitKnown reports whether the server told how much of a turn's prompt it had: no more than all of it.

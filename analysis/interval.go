@@ -5,18 +5,17 @@ import (
 	"math/bits"
 )
 
-// quantileInterval is a 95 % interval for the p-quantile of x, which stands in the order the turns were sent. It takes order
+// quantileInterval is a 95 % interval for the p-quantile of x, which stands in the order the turns were sent; s is x ascending. It takes order
 // statistics, so it assumes no distribution; turns near the knee resemble their neighbours, so n turns count for
 // n_eff = n/v of them, v = 1 + 2Σρ_k over the autocorrelations of x and of the indicator x > quantile, whichever is more.
 // lo is NaN and hi +Inf where the ranks leave the sample: too few turns to bound that side.
-func quantileInterval(x []float64, p float64) (lo, hi float64) {
+func quantileInterval(x, s []float64, p float64) (lo, hi float64) {
 	lo, hi = math.NaN(), math.Inf(1)
 	n := float64(len(x))
 	if len(x) < 2 {
 		return lo, hi
 	}
-	half := 1.96 * math.Sqrt(p*(1-p)/(n/inflation(x, p)))
-	s := sorted(x)
+	half := 1.96 * math.Sqrt(p*(1-p)/(n/inflation(x, s, p)))
 	if r := int(math.Floor(n * (p - half))); r >= 1 {
 		lo = s[r-1]
 	}
@@ -27,9 +26,8 @@ func quantileInterval(x []float64, p float64) (lo, hi float64) {
 }
 
 // inflation is how many of these turns are worth one independent turn, at least 1. A turn that never got a token counts as
-// the slowest that did.
-func inflation(x []float64, p float64) float64 {
-	s := sorted(x)
+// the slowest that did. s is x ascending.
+func inflation(x, s []float64, p float64) float64 {
 	limit := s[min(int(p*float64(len(s))), len(s)-1)]
 	slowest := 0.
 	for _, v := range x {
@@ -37,25 +35,29 @@ func inflation(x []float64, p float64) float64 {
 			slowest = max(slowest, v)
 		}
 	}
-	capped, over := make([]float64, len(x)), make([]float64, len(x))
+	series := make([]float64, len(x)) // one after the other: a step may have a million turns
 	for i, v := range x {
-		capped[i] = min(v, slowest)
+		series[i] = min(v, slowest)
+	}
+	ofWaits := varianceInflation(series)
+	for i, v := range x {
+		series[i] = 0
 		if v > limit || math.IsInf(v, 1) {
-			over[i] = 1
+			series[i] = 1
 		}
 	}
-	return max(varianceInflation(capped), varianceInflation(over))
+	return max(ofWaits, varianceInflation(series))
 }
 
-// varianceInflation is max(1, 1 + 2Σρ_k), summed until ρ_k <= .05 and over at most a quarter of the series.
-func varianceInflation(x []float64) float64 {
+// varianceInflation is max(1, 1 + 2Σρ_k), summed until ρ_k <= .05 and over at most a quarter of the series. It takes the mean from d.
+func varianceInflation(d []float64) float64 {
 	mean := 0.
-	for _, v := range x {
-		mean += v / float64(len(x))
+	for _, v := range d {
+		mean += v / float64(len(d))
 	}
-	d, variance := make([]float64, len(x)), 0.
-	for i, v := range x {
-		d[i] = v - mean
+	variance := 0.
+	for i := range d {
+		d[i] -= mean
 		variance += d[i] * d[i]
 	}
 	if variance == 0 {
@@ -95,11 +97,16 @@ func lagProducts(d []float64) []float64 {
 	for i, v := range d {
 		z[i] = complex(v, 0)
 	}
-	fourier(z)
+	turn := make([]complex128, n/2)
+	for i := range turn {
+		sin, cos := math.Sincos(-2 * math.Pi * float64(i) / float64(n))
+		turn[i] = complex(cos, sin)
+	}
+	fourier(z, turn)
 	for i, v := range z {
 		z[i] = complex(real(v)*real(v)+imag(v)*imag(v), 0)
 	}
-	fourier(z) // the spectrum is real and even: its transform back is the one forth over n
+	fourier(z, turn) // the spectrum is real and even: its transform back is the one forth over n
 	out := make([]float64, len(d)/4+1)
 	for k := range out {
 		out[k] = real(z[k]) / float64(n)
@@ -107,19 +114,14 @@ func lagProducts(d []float64) []float64 {
 	return out
 }
 
-// fourier replaces z, whose length is a power of two, by its discrete Fourier transform.
-func fourier(z []complex128) {
+// fourier replaces z, whose length n is a power of two, by its discrete Fourier transform; turn are the first n/2 powers of exp(-2πi/n).
+func fourier(z, turn []complex128) {
 	n := len(z)
 	shift := 64 - bits.TrailingZeros(uint(n))
 	for i := range z {
 		if j := int(bits.Reverse64(uint64(i)) >> shift); i < j {
 			z[i], z[j] = z[j], z[i]
 		}
-	}
-	turn := make([]complex128, n/2)
-	for i := range turn {
-		sin, cos := math.Sincos(-2 * math.Pi * float64(i) / float64(n))
-		turn[i] = complex(cos, sin)
 	}
 	for half := 1; half < n; half *= 2 {
 		for i := 0; i < n; i += 2 * half {

@@ -47,7 +47,7 @@ func sloKnee(u unit, steps []measurement.StepResult, slo []measurement.Objective
 		return k
 	}
 	steps = judged(byRate(steps), slo)
-	firstFail, lastPass, undecided := math.NaN(), math.NaN(), []string{}
+	firstFail, lastPass, undecided := math.NaN(), math.NaN(), []measurement.StepResult{}
 	for i, s := range steps {
 		if i > 0 && steps[i-1].Rate == s.Rate {
 			continue
@@ -63,7 +63,7 @@ func sloKnee(u unit, steps []measurement.StepResult, slo []measurement.Objective
 			}
 		default:
 			if math.IsNaN(firstFail) {
-				undecided = append(undecided, withReason(u, s))
+				undecided = append(undecided, s)
 			}
 		}
 	}
@@ -85,10 +85,11 @@ func sloKnee(u unit, steps []measurement.StepResult, slo []measurement.Objective
 		notes = append(notes, "No step passed or failed.")
 	}
 	if len(undecided) > 0 {
-		notes = append(notes, fmt.Sprintf("Undecided, and passed over: %s.", strings.Join(undecided, ", ")))
+		notes = append(notes, fmt.Sprintf("Undecided, and passed over: %s.", reasoned(u, undecided)))
 	}
 	for i, s := range steps {
-		if stands, _ := StandsFor(steps, s.Rate); i == stands && (s.Rate == lastPass || s.Rate == firstFail) && slices.Contains(s.Flags, measurement.FlagOffRate) {
+		if stands, _ := StandsFor(steps, s.Rate); i == stands && (s.Rate == lastPass || s.Rate == firstFail) &&
+			(slices.Contains(s.Flags, measurement.FlagOffRate) || slices.Contains(s.Flags, measurement.FlagEarlyFail) && !u.closed() && offRate(s)) {
 			notes = append(notes, fmt.Sprintf("The λ that came at %s was %s.", rate(s.Rate), sig(value(s.ArrivedRate))))
 		}
 	}
@@ -321,13 +322,6 @@ func reasons(u unit, steps []measurement.StepResult, slo []measurement.Objective
 	return strings.Join(out, ", ")
 }
 
-func withReason(u unit, s measurement.StepResult) string {
-	if r := reason(u, s); r != "" {
-		return fmt.Sprintf("%s (%s)", u.of(s.Rate), r)
-	}
-	return u.of(s.Rate)
-}
-
 // elsewhere says what the other steps of a load measured for an objective; "" where there are none.
 func elsewhere(steps []measurement.StepResult, stands, of int, o measurement.Objective) string {
 	var out []string
@@ -453,16 +447,12 @@ func curvatureKnee(u unit, steps []measurement.StepResult) measurement.Knee {
 	if len(c.x) >= minTrimmed && c.y[0] > flatCurve*c.y[1] && c.y[0] > flatCurve*c.y[2] {
 		notes = append(notes, fmt.Sprintf("P95 TTFT falls from %s at %s to %s at %s: the first step met a cold cache or a server still warming up; measure the lowest loads again.", ms(c.y[0]), u.of(c.x[0]), ms(c.y[1]), rate(c.x[1])))
 	}
-	knee, height := kneedle(c.x, c.y, ConvexIncreasing)
-	iso := c.rising().y
 	if chosen := between(run); chosen >= fewBetween {
-		bend := ""
-		if height > 0 {
-			bend = fmt.Sprintf(" It bends at %s.", u.of(c.x[knee]))
-		}
-		k.Note = fmt.Sprintf("%d of the %d loads were chosen between others, as a search for the SLO knee does: they crowd about it, and those that fail are cut short. Where such a curve bends does not compare with the elbow of a sweep, so none is given.%s Sweep loads up to saturation (--rates) for one.", chosen, len(all.x), bend)
+		k.Note = fmt.Sprintf("%d of the %d loads were chosen between others, as a search for the SLO knee does: they crowd about it, and those that fail are cut short. Where such a curve bends does not compare with the elbow of a sweep, so none is given. Sweep loads up to saturation (--rates) for one.", chosen, len(all.x))
 		return k
 	}
+	knee, height := kneedle(c.x, c.y, ConvexIncreasing)
+	iso := c.rising().y
 	switch {
 	case len(c.x) < minTrimmed:
 		notes = append(notes, fmt.Sprintf("That leaves %d rates, too few for an elbow.", len(c.x)))

@@ -21,6 +21,8 @@ const (
 	MechanismDecode   = "decode"                       // tokens themselves came slower
 	MechanismErrors   = "errors"                       // the server refused or broke requests
 	MechanismRouting  = "routing"                      // turns went to replicas that do not have their prefix
+	MechanismKV       = "kv_capacity"                  // the KV of running requests fills the pool
+	MechanismPrompt   = "long_prompts"                 // prompts take longer than the limit even alone
 )
 
 // What evidence must show.
@@ -50,6 +52,10 @@ func humanMechanism(name string) string {
 		return "decoding: the tokens themselves come slower"
 	case MechanismRouting:
 		return "routing: turns go to replicas that do not have their prefix"
+	case MechanismKV:
+		return "KV memory: running requests fill the pool, and others wait or are pushed out"
+	case MechanismPrompt:
+		return "the prompts' own length: even alone they take longer than the limit"
 	case MechanismErrors:
 		return "errors: the server refuses or breaks requests"
 	}
@@ -97,28 +103,30 @@ func Mechanism(log measurement.Log, r measurement.Results) measurement.Mechanism
 	late, inTime := lateTurns(log, s, ttftLimit(r.Config.SLO))
 	decode := slowDecode(u, s, below)
 	if onlyITL(s, r.Config.SLO) { // then what made a few turns late is not what failed the step
-		late, inTime, decode.explains = nil, nil, 1
+		late, inTime, decode.explains = some{}, some{}, 1
 	}
 
 	evicted := eviction(u, s, below, late)
 	if evicted.name == "" {
-		evicted = fewEvictions(u, s, late, inTime)
+		evicted = fewEvictions(u, s, below, late, inTime)
 	}
 	if evicted.name == "" {
 		evicted = serverEviction(u, s, below)
 	}
 	var found []finding
 	for _, f := range []finding{client(u, log, s, r.Config.SLO), failures(u, s), engineLimit(u, log, s, late, inTime, r.Engine), evicted,
-		prefillCompute(u, log, s, below, late, evicted.name != ""), coldPrefill(u, log, s, late, inTime), decode} {
+		longPrompts(u, log, s, r.Config.SLO, late, inTime), prefillCompute(u, log, s, below, late, evicted.name != ""), coldPrefill(u, log, s, late, inTime),
+		fullKV(u, log, s, late, inTime), decode} {
 		if f.name != "" {
 			found = append(found, f)
 		}
 	}
-	remark := clientRemark(u, s)
+	isFull := slices.ContainsFunc(found, func(f finding) bool { return f.name == MechanismKV })
+	remark := clientRemark(u, log, s)
 	if remark != "" && len(found) > 0 && found[0].name == MechanismClient {
 		remark = ""
 	}
-	told := engineSigns(u, s, below)
+	told := engineSigns(u, s, below, isFull)
 	if len(found) == 0 {
 		none.Evidence = append([]string{untold(u, s, below)}, told...)
 		if remark != "" {
@@ -193,17 +201,19 @@ func onlyITL(s measurement.StepResult, slo []measurement.Objective) bool {
 
 // lateTurns splits the measured turns of a step that got a token into those over the limit and those within it. A turn that was
 // refused did not wait, and what made it fail is told by its kind.
-func lateTurns(log measurement.Log, s measurement.StepResult, limitMS float64) (late, inTime []*measurement.Turn) {
+func lateTurns(log measurement.Log, s measurement.StepResult, limitMS float64) (late, inTime some) {
 	i := slices.IndexFunc(log.Steps, func(l measurement.Step) bool { return l.Step == s.Step })
 	if i < 0 || math.IsNaN(limitMS) {
-		return nil, nil
+		return some{}, some{}
 	}
-	for _, t := range windowTurns(log.Steps[i], log.Turns).measured {
+	in := windowOf(log.Steps[i], ofStep(log.Held(), s.Step)).measured
+	late.of, inTime.of = in.of, in.of
+	for at, t := range in.numbered {
 		switch d, ok := t.TTFT(); {
 		case ok && millis(d) <= limitMS:
-			inTime = append(inTime, t)
+			inTime.at = append(inTime.at, at)
 		case ok:
-			late = append(late, t)
+			late.at = append(late.at, at)
 		}
 	}
 	return late, inTime
@@ -225,7 +235,7 @@ func client(u unit, log measurement.Log, s measurement.StepResult, slo []measure
 	}
 	switch clientBound(s) {
 	case measurement.FlagCapBound:
-		f.sentence = fmt.Sprintf("At %s calls waited for the generator's own cap on concurrent calls, so the step measures the cap: raise --max-concurrent-calls.", u.of(s.Rate))
+		f.sentence = fmt.Sprintf("At %s %s were held back by %s, and once sent they met the objectives, so the step measures the cap: raise it to see what the server does.", u.of(s.Rate), u.calls(), u.cap(log, s))
 	case measurement.FlagClientLimited:
 		f.sentence = fmt.Sprintf("At %s the generator sent its turns late%s, so the step measures the generator.", u.of(s.Rate), lateness(s))
 	default:
@@ -241,7 +251,7 @@ func clientExplains(log measurement.Log, s measurement.StepResult, slo []measure
 	if i < 0 {
 		return false
 	}
-	sent := sorted(firstTokens(windowTurns(log.Steps[i], log.Turns).measured, (*measurement.Turn).TTFTSent))
+	sent := ascending(waitsOf(windowOf(log.Steps[i], ofStep(log.Held(), s.Step)).measured, (*measurement.Turn).TTFTSent))
 	if math.IsInf(measurement.Quantile(sent, .95), 1) {
 		return false
 	}
@@ -259,10 +269,10 @@ func clientExplains(log measurement.Log, s measurement.StepResult, slo []measure
 }
 
 // clientRemark says that the generator was late or its cap held calls, where that does not explain a failing step.
-func clientRemark(u unit, s measurement.StepResult) string {
+func clientRemark(u unit, log measurement.Log, s measurement.StepResult) string {
 	switch clientBound(s) {
 	case measurement.FlagCapBound:
-		return fmt.Sprintf("Beside that, calls at %s waited for the generator's own cap on concurrent calls, which does not explain the miss.", u.of(s.Rate))
+		return fmt.Sprintf("Beside that, %s at %s were held back by %s, which does not explain the miss%s.", u.calls(), u.of(s.Rate), u.cap(log, s), fromSent(s))
 	case measurement.FlagClientLimited:
 		return fmt.Sprintf("Beside that, the generator sent its turns at %s late%s, which does not explain the miss%s.", u.of(s.Rate), lateness(s), fromSent(s))
 	}
@@ -283,7 +293,7 @@ func fromSent(s measurement.StepResult) string {
 	return fmt.Sprintf(": counted from sent, P95 TTFT is %s", ms(*s.TTFTSentP95))
 }
 
-func eviction(u unit, s measurement.StepResult, below []measurement.StepResult, late []*measurement.Turn) finding {
+func eviction(u unit, s measurement.StepResult, below []measurement.StepResult, late some) finding {
 	best, bestRate := math.NaN(), 0.
 	for _, b := range below {
 		if h := value(b.CacheHitRate); h > best || math.IsNaN(best) && !math.IsNaN(h) {
@@ -295,7 +305,7 @@ func eviction(u unit, s measurement.StepResult, below []measurement.StepResult, 
 		return finding{}
 	}
 	missed, known := 0, 0
-	for _, t := range late {
+	for t := range late.each {
 		if hitKnown(t) {
 			known++
 			if float64(t.CachedTokens) < (best-hitDrop)*float64(t.PromptTokens) {
@@ -317,12 +327,17 @@ func eviction(u unit, s measurement.StepResult, below []measurement.StepResult, 
 
 // fewEvictions looks for prefixes that were gone when their turns came, where so few were that the hit rate hardly shows it: one turn in
 // twenty is enough to move a P95.
-func fewEvictions(u unit, s measurement.StepResult, late, inTime []*measurement.Turn) finding {
+func fewEvictions(u unit, s measurement.StepResult, below []measurement.StepResult, late, inTime some) finding {
 	missed, known := misses(late)
 	alike, others := misses(inTime)
 	of, than := float64(missed)/float64(max(1, known)), float64(alike)/float64(max(1, others))
 	if known < 5 || of < than+partMargin {
 		return finding{}
+	}
+	e := s.Engine
+	none := u.loadOf() == measurement.Requests || e != nil && e.EvictedRate != nil && *e.EvictedRate == 0 // no prefix need be shared, or kept
+	if none && others == alike && !slices.ContainsFunc(below, func(b measurement.StepResult) bool { return value(b.CacheHitRate) > hitDrop }) {
+		return finding{} // nobody ever found one, so there is none to lose
 	}
 	name, gone := lost(s, "it had been evicted before their turn came")
 	f := finding{name: name, explains: of - than, sure: others >= fairCompare && known >= 10 && of > lateShare}
@@ -344,8 +359,8 @@ func lost(s measurement.StepResult, evicted string) (mechanism, words string) {
 }
 
 // misses counts the turns that found less than half of their prompt cached, of those of which that is known.
-func misses(turns []*measurement.Turn) (missed, known int) {
-	for _, t := range turns {
+func misses(turns some) (missed, known int) {
+	for t := range turns.each {
 		if hitKnown(t) {
 			known++
 			if 2*t.CachedTokens < t.PromptTokens {
@@ -358,23 +373,23 @@ func misses(turns []*measurement.Turn) (missed, known int) {
 
 // coldPrefill looks for late turns that waited, from due to first token, while another call's first turn was between sent and
 // first token. A long wait overlaps more of everything, so the turns in time stand beside them.
-func coldPrefill(u unit, log measurement.Log, s measurement.StepResult, late, inTime []*measurement.Turn) finding {
-	if len(late) == 0 {
+func coldPrefill(u unit, log measurement.Log, s measurement.StepResult, late, inTime some) finding {
+	if late.len() == 0 {
 		return finding{}
 	}
-	cold := coldSpans(log.Turns, s.Step)
+	cold := coldSpans(ofStep(log.Held(), s.Step))
 	of, than := overlapShare(cold, late), overlapShare(cold, inTime)
-	part := len(inTime) >= fairCompare && of > than+partMargin
-	if !part && (!(of > lateShare) || len(inTime) > 0 && of < than+shareMargin) {
+	part := inTime.len() >= fairCompare && of > than+partMargin
+	if !part && (!(of > lateShare) || inTime.len() > 0 && of < than+shareMargin) {
 		return finding{}
 	}
 	f := finding{name: MechanismPrefill}
-	if len(inTime) > 0 { // without any in time, chance alone may have made the overlap
-		f.explains, f.sure = of-than, len(inTime) >= fairCompare && of-than > 3*shareMargin && of > lateShare
+	if inTime.len() > 0 { // without any in time, chance alone may have made the overlap
+		f.explains, f.sure = of-than, inTime.len() >= fairCompare && of-than > 3*shareMargin && of > lateShare
 	}
-	f.sentence = fmt.Sprintf("At %s %.0f %% of the %d turns over the limit waited while another call's first turn was being prefilled", u.of(s.Rate), 100*of, len(late))
-	if len(inTime) > 0 {
-		f.sentence += fmt.Sprintf(", %.0f %% of the %d in time", 100*than, len(inTime))
+	f.sentence = fmt.Sprintf("At %s %.0f %% of the %d turns over the limit waited while another call's first turn was being prefilled", u.of(s.Rate), 100*of, late.len())
+	if inTime.len() > 0 {
+		f.sentence += fmt.Sprintf(", %.0f %% of the %d in time", 100*than, inTime.len())
 	}
 	f.sentence += "."
 	return f
@@ -386,10 +401,10 @@ type span struct {
 }
 
 // coldSpans are the prefills of first turns, from sent to first token, by start.
-func coldSpans(turns []measurement.Turn, step int) []span {
+func coldSpans(turns some) []span {
 	var out []span
-	for i := range turns {
-		if t := &turns[i]; t.Step == step && t.Turn == 1 && t.Sent >= 0 && t.FirstToken >= t.Sent {
+	for t := range turns.each {
+		if t.Turn == 1 && t.Sent >= 0 && t.FirstToken >= t.Sent {
 			out = append(out, span{t.Call, t.Sent, t.FirstToken})
 		}
 	}
@@ -398,13 +413,13 @@ func coldSpans(turns []measurement.Turn, step int) []span {
 }
 
 // overlapShare is the share of turns whose wait overlaps a span of another call; NaN of none. Spans stand by their start.
-func overlapShare(spans []span, turns []*measurement.Turn) float64 {
+func overlapShare(spans []span, turns some) float64 {
 	var longest time.Duration
 	for _, s := range spans {
 		longest = max(longest, s.to-s.from)
 	}
 	n := 0
-	for _, t := range turns {
+	for t := range turns.each {
 		until := t.FirstToken
 		if until < 0 {
 			until = t.End
@@ -420,5 +435,5 @@ func overlapShare(spans []span, turns []*measurement.Turn) float64 {
 			}
 		}
 	}
-	return float64(n) / float64(len(turns))
+	return float64(n) / float64(turns.len())
 }

@@ -43,7 +43,7 @@ func Merge(logs []measurement.Log) (measurement.Log, error) {
 	if err := checkTurns(merged.Turns, first.Steps); err != nil {
 		return measurement.Log{}, err
 	}
-	turns := byStep(merged.Turns)
+	turns := byStep(measurement.TurnsOf(merged.Turns))
 	for i := range first.Steps {
 		var parts []measurement.Step
 		for _, s := range shards {
@@ -197,7 +197,7 @@ func checkTurns(turns []measurement.Turn, steps []measurement.Step) error {
 }
 
 // mergeStep joins one step of all shards; turns are those of all of them.
-func mergeStep(parts []measurement.Step, turns []measurement.Turn) (measurement.Step, error) {
+func mergeStep(parts []measurement.Step, turns some) (measurement.Step, error) {
 	out := parts[0]
 	var itl []measurement.Histogram
 	for i, p := range parts {
@@ -238,10 +238,10 @@ func mergeStep(parts []measurement.Step, turns []measurement.Turn) (measurement.
 
 // liveMax is the most calls that were live at once in the window, each from its first Sent to its last End. At one instant
 // calls end before others begin.
-func liveMax(s measurement.Step, turns []measurement.Turn) int {
+func liveMax(s measurement.Step, turns some) int {
 	type life struct{ from, to time.Duration }
 	calls := map[int]life{}
-	for _, t := range turns {
+	for t := range turns.each {
 		if t.Sent < 0 || t.End < 0 {
 			continue
 		}

@@ -57,7 +57,7 @@ func split(t *testing.T, log *measurement.Log, n int) []measurement.Log {
 		}
 	}
 	for i := range log.Steps {
-		log.Steps[i].LiveMax = liveMax(log.Steps[i], byStep(log.Turns)[log.Steps[i].Step])
+		log.Steps[i].LiveMax = liveMax(log.Steps[i], stepOf(log.Turns, log.Steps[i].Step))
 	}
 	return shards
 }
@@ -137,7 +137,7 @@ func TestLiveMax(t *testing.T) {
 			}
 			want = max(want, live)
 		}
-		if got := liveMax(s, turns); got != want {
+		if got := liveMax(s, stepOf(turns, 0)); got != want {
 			t.Fatalf("got %d, counted %d at most in %v", got, want, lives)
 		}
 	}

@@ -134,12 +134,12 @@ func othersSentence(u unit, knees []measurement.Knee) string {
 		case k.Status == measurement.AboveRange:
 			where = "above " + rate(*k.Rate)
 		default:
-			where = "below all loads"
+			where = "below the lowest load"
 		}
 		switch k.Method {
 		case MethodThroughput:
 			if k.Status == measurement.Found && k.Estimate != nil {
-				add(fmt.Sprintf("most is completed at %s asked, the %s of %s", u.of(*k.Rate), u.answers(), sig(*k.Estimate)))
+				add(fmt.Sprintf("throughput peaks at %s asked, of which %s are completed", u.of(*k.Rate), sig(*k.Estimate)))
 			} else {
 				add("throughput peaks " + where)
 			}

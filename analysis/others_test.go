@@ -28,7 +28,7 @@ func TestOtherKnees(t *testing.T) {
 	checkKnee(t, "twice the lowest two", find(all, MethodDouble), measurement.Found, 1, 1.03312, "")
 	checkKnee(t, "three times", find(all, MethodTreble), measurement.Found, 1, 1.11929, "")
 	checkKnee(t, "power: turns per mean TTFT", find(all, MethodPower), measurement.Found, .8, none, "")
-	if s := othersSentence(perSecond, all); s != "most is completed at 1.4 calls/s asked, the turns of 1.2; P95 TTFT doubles at 1.03; trebles at 1.12; completions per mean TTFT (Kleinrock's power) peak at 0.8." {
+	if s := othersSentence(perSecond, all); s != "throughput peaks at 1.4 calls/s asked, of which 1.2 are completed; P95 TTFT doubles at 1.03; trebles at 1.12; completions per mean TTFT (Kleinrock's power) peak at 0.8." {
 		t.Error(s)
 	}
 	low := otherKnees(perSecond, c, even[:4])

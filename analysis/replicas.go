@@ -1,6 +1,7 @@
 package analysis
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -8,7 +9,10 @@ import (
 	"kneefinder/measurement"
 )
 
-// Replicas is how many replicas a rate of calls needs.
+// ErrClosedLoop is the error of what cannot be asked of a run whose load is calls at once.
+var ErrClosedLoop = errors.New("a closed loop, whose load is calls at once")
+
+// Replicas is how many replicas a rate of calls needs: of what was measured, which may itself be a fleet of engines.
 type Replicas struct {
 	Demand    float64 // calls/s, or requests/s where loads count these
 	Count     int     // by the SLO knee, the largest rate that passes: what to provision
@@ -18,6 +22,8 @@ type Replicas struct {
 	knee      measurement.Knee
 	slo       []measurement.Objective
 	unit      unit
+	each      deployment
+	simulated bool
 }
 
 // ReplicasFor is how many replicas like the one that was measured a rate of calls needs for each to stay at or under the SLO
@@ -26,20 +32,22 @@ type Replicas struct {
 func ReplicasFor(r measurement.Results, demand float64) (Replicas, error) {
 	k := r.Knees.SLO
 	u := unitOf(r.Config)
-	out := Replicas{Demand: demand, knee: k, slo: r.Config.SLO, unit: u}
+	out := Replicas{Demand: demand, knee: k, slo: r.Config.SLO, unit: u, each: deploymentOf(r.Engine), simulated: r.Engine.Kind == "simulated"}
 	if !(demand > 0) || math.IsInf(demand, 0) {
 		return out, fmt.Errorf("replicas for %v calls/s: give a rate of more than 0", demand)
 	}
 	need := func(each float64) int { return int(math.Ceil(demand/each - 1e-9)) }
 	switch {
 	case u.closed():
-		return out, fmt.Errorf("%s: how many replicas a call rate needs cannot be told from a closed loop, whose load is calls at once; sweep call rates", r.Label)
+		return out, fmt.Errorf("%s: how many replicas a call rate needs cannot be told from %w; sweep call rates", r.Label, ErrClosedLoop)
 	case k.Status == measurement.AboveRange && k.Rate != nil:
-		return out, fmt.Errorf("%s: the SLO knee lies above %s, the highest load tried, so %s enough and how few would do is not known; sweep higher rates", r.Label, u.of(*k.Rate), enough(need(*k.Rate)))
+		return out, fmt.Errorf("%s: the SLO knee lies above %s, the highest load tried, so %s enough and how few would do is not known; sweep higher rates", r.Label, u.of(*k.Rate), enough(out.each, need(*k.Rate)))
+	case k.Status == measurement.BelowRange && r.Mechanism.Name == MechanismPrompt && r.Mechanism.Confidence == "high":
+		return out, fmt.Errorf("%s: prompts take longer than the limit even alone, so no number of %ss is enough: ask for shorter prompts, a faster engine or another objective (--slo)", r.Label, out.each.one())
 	case k.Status == measurement.BelowRange:
-		return out, fmt.Errorf("%s: already the lowest load tried misses the objectives, so no number of replicas is known to be enough; sweep lower rates", r.Label)
+		return out, fmt.Errorf("%s: already the lowest load tried misses the objectives, so no number of %ss is known to be enough; sweep lower rates", r.Label, out.each.one())
 	case k.Status != measurement.Found || k.Rate == nil:
-		return out, fmt.Errorf("%s: there is no SLO knee, so how many replicas are needed cannot be told: %s", r.Label, k.Note)
+		return out, fmt.Errorf("%s: there is no SLO knee, so how many %ss are needed cannot be told: %s", r.Label, out.each.one(), k.Note)
 	}
 	out.Count = need(*k.Rate)
 	if k.Estimate != nil {
@@ -59,7 +67,7 @@ func (r Replicas) String() string {
 	k := r.knee
 	figure := among(3, &r.Demand, k.Rate, k.Estimate, k.CI95[0], k.CI95[1])
 	out := fmt.Sprintf("%s %s need %s for %s: %s %s is the largest load that passes, where the objectives were seen to hold, so provision by it.",
-		figure(&r.Demand), r.unit, count(r.Count, "replica"), objectives(r.slo), figure(k.Rate), r.unit)
+		figure(&r.Demand), r.unit, r.each.needs(r.Count), objectives(r.slo), figure(k.Rate), r.unit)
 	figure = among(3, k.Rate, k.Estimate, k.CI95[0], k.CI95[1])
 	if k.Estimate == nil {
 		out += " There is no estimate of where the limit is crossed, so how many fewer would do is not known."
@@ -87,13 +95,17 @@ func (r Replicas) String() string {
 		out += fmt.Sprintf(" The interval reaches below the load that passed: only %d are surely enough, unless a longer step there (--min-turns) shows more.", r.High)
 	}
 	calls := r.unit.calls()
-	return out + " " + strings.ToUpper(calls[:1]) + calls[1:] + " are taken to be spread evenly, each staying with its replica."
+	out += " " + strings.ToUpper(calls[:1]) + calls[1:] + " are taken to be spread evenly, each staying with its " + r.each.one() + "."
+	if r.simulated && r.Count > 1 {
+		out += fmt.Sprintf(" One router before all of them may do with fewer: simulate that fleet at %s %s.", sig(r.Demand), r.unit)
+	}
+	return out
 }
 
-// enough is that many replicas, as what suffices.
-func enough(n int) string {
+// enough is that many of what was measured, as what suffices.
+func enough(d deployment, n int) string {
 	if n == 1 {
-		return "1 replica is"
+		return d.needs(n) + " is"
 	}
-	return count(n, "replica") + " are"
+	return d.needs(n) + " are"
 }

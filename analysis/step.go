@@ -27,39 +27,36 @@ const (
 // content event has no TTFT. A turn that this side canceled because the run was cut is known to neither side: it is counted
 // among the error kinds and nowhere else, and its step is incomplete. Samples are what the other side said of itself; see EngineOf.
 func AnalyzeStep(c measurement.Config, s measurement.Step, turns []measurement.Turn, samples []measurement.EngineSample) measurement.StepResult {
-	r, _ := analyzeStep(c, s, turns, samples)
+	return AnalyzeTurns(c, s, measurement.TurnsOf(turns), samples)
+}
+
+// AnalyzeTurns is AnalyzeStep of turns that may be packed.
+func AnalyzeTurns(c measurement.Config, s measurement.Step, turns *measurement.Turns, samples []measurement.EngineSample) measurement.StepResult {
+	r, _ := analyzeStep(c, s, ofStep(turns, s.Step), samples)
 	return r
 }
 
-func analyzeStep(c measurement.Config, s measurement.Step, turns []measurement.Turn, samples []measurement.EngineSample) (measurement.StepResult, []string) {
+// analyzeStep takes the turns of the step. It is made of few passes over them: packed ones are unpacked in each.
+func analyzeStep(c measurement.Config, s measurement.Step, turns some, samples []measurement.EngineSample) (measurement.StepResult, []string) {
 	var warnings []string
-	in := windowTurns(s, turns)
+	in := windowOf(s, turns)
 	r := measurement.StepResult{Step: s.Step, Rate: s.Rate, WindowS: in.length.Seconds(), NotSentTurns: in.notSent,
-		MeasuredTurns: len(in.measured), ErrorKinds: in.kinds,
+		MeasuredTurns: in.measured.len(), ErrorKinds: in.kinds,
 		Objectives: []measurement.ObjectiveResult{}, ByTurn: []measurement.TurnResult{}}
 	complete := s.WindowEnd >= 0
 	perSecond := func(n float64) *float64 { return figure(n / r.WindowS) } // absent when no window has passed
 
 	arrived := s.ArrivedCalls
 	if !complete {
-		if arrived = len(in.warm); c.Lone() {
-			arrived = len(in.measured)
+		if arrived = in.warm.len(); c.Lone() {
+			arrived = in.measured.len()
 		}
 	}
 	r.ArrivedRate = perSecond(float64(arrived))
-	sentTurns := 0
-	for _, t := range in.counted() {
-		if ownFault(t) {
-			continue
-		}
-		sentTurns++
-		if t.Outcome.Failed() {
-			r.Errors++
-		}
-	}
-	r.ErrorRate = figure(float64(r.Errors) / float64(sentTurns))
+	r.Errors = in.errors
+	r.ErrorRate = figure(float64(in.errors) / float64(in.theirs))
 
-	waits := firstTokens(in.measured, (*measurement.Turn).TTFT)
+	waits := waitsOf(in.measured, (*measurement.Turn).TTFT)
 	ttft := sorted(waits)
 	sum := 0.
 	for _, w := range waits {
@@ -68,53 +65,39 @@ func analyzeStep(c measurement.Config, s measurement.Step, turns []measurement.T
 	r.TTFTMean = figure(sum / float64(len(waits)))
 	r.TTFTP50, r.TTFTP95, r.TTFTP99 = quantile(ttft, .5), quantile(ttft, .95), quantile(ttft, .99)
 	if r.TTFTP95 == nil && len(ttft) > 0 {
-		r.TTFTP95AtLeast = figure(measurement.Quantile(sorted(firstTokens(in.measured, atLeast)), .95))
+		r.TTFTP95AtLeast = figure(measurement.Quantile(ascending(waitsOf(in.measured, atLeast)), .95))
 	}
-	lo, hi := quantileInterval(waits, .95)
+	lo, hi := quantileInterval(waits, ttft, .95)
 	r.TTFTP95CI = [2]*float64{figure(lo), figure(hi)}
-	decide(&r, c, waits, s.EarlyFail)
-	sent := sorted(firstTokens(in.measured, (*measurement.Turn).TTFTSent))
+	decide(&r, c, waits, ttft, s.EarlyFail)
+	sent := ascending(waitsOf(in.measured, (*measurement.Turn).TTFTSent))
 	r.TTFTSentP95 = quantile(sent, .95)
-	r.WarmTTFTP50 = quantile(sorted(firstTokens(in.warm, (*measurement.Turn).TTFT)), .5)
-	r.TPOTP50 = quantile(sorted(tpots(in.measured)), .5)
+	r.WarmTTFTP50 = quantile(ascending(waitsOf(in.warm, (*measurement.Turn).TTFT)), .5)
+	r.TPOTP50 = quantile(ascending(timesOf(in.measured, tpot)), .5)
 
 	itl, itlByTurn, err := mergeITL(s.ITL)
 	if err != nil {
 		warnings = append(warnings, fmt.Sprintf("step %d (%s): %v; its gaps between tokens are left out", s.Step, unitOf(c).of(s.Rate), err))
 	}
-	if buffered(in.measured) {
+	if in.buffered() {
 		itl, itlByTurn = nil, nil
 	}
 	r.ITLP50, r.ITLP95, r.ITLP99 = figure(gapQuantile(itl, .5)), figure(gapQuantile(itl, .95)), figure(gapQuantile(itl, .99))
 	if itl != nil {
-		r.ITLBasis = basis(in.measured)
+		r.ITLBasis = in.basis()
 	}
 
-	r.Times = times(in.measured, itl)
-	ok, tokens := 0, 0
-	for _, t := range in.measured {
-		if t.Outcome == measurement.OK {
-			ok++
-		}
-		if t.Dialed > 0 {
-			r.Dialed++
-		}
-		tokens += max(t.CompletionTokens, 0)
+	if in.admitted {
+		r.Times = times(in.measured, ttft, itl)
 	}
-	r.ThroughputTurns, r.OutputTokens = perSecond(float64(ok)), perSecond(float64(tokens))
-	r.CacheHitRate = figure(hitRate(in.measured))
-	var busy time.Duration
-	for _, t := range in.all {
-		r.Retries += t.Retries
-		if t.End > t.Due {
-			busy += t.End - t.Due
-		}
-	}
-	r.AchievedConcurrency = perSecond(busy.Seconds())
-	r.ScheduleLagP99 = quantile(sorted(lags(in.all)), .99)
+	r.Dialed, r.Retries = in.dialed, in.retries
+	r.ThroughputTurns, r.OutputTokens = perSecond(float64(in.ok)), perSecond(float64(in.tokens))
+	r.CacheHitRate = figure(in.hits.rate())
+	r.AchievedConcurrency = perSecond(in.busy.Seconds())
+	r.ScheduleLagP99 = quantile(ascending(timesOf(in.all, (*measurement.Turn).Lag)), .99)
 	if complete {
 		r.LiveTurnsMean, r.LiveCallsMean, r.LiveCallsMax = figure(s.LiveTurnsMean), figure(s.LiveMean), &s.LiveMax
-		r.InFlightSlope = figure(float64(s.InFlightEnd-s.InFlightStart) / float64(len(in.all)))
+		r.InFlightSlope = figure(float64(s.InFlightEnd-s.InFlightStart) / float64(in.all.len()))
 		r.SaturationRatio = saturationRatio(s, in)
 		if w := littlesLaw(unitOf(c), s, turns); w != "" {
 			warnings = append(warnings, w)
@@ -148,99 +131,15 @@ func analyzeStep(c measurement.Config, s measurement.Step, turns []measurement.T
 // difference of two counts is none: a few turns more or fewer in flight at the very end of a short window are chance. Absent
 // when the cap held calls back, for then arrivals are the generator's.
 func saturationRatio(s measurement.Step, in window) *float64 {
-	arrived, failed := 0, 0
-	for _, t := range in.counted() {
-		if t.Outcome == measurement.Shed {
-			return nil
-		}
-		arrived++
-		if t.Outcome.Failed() {
-			failed++
-		}
-	}
-	if s.HeldCalls > 0 || arrived == 0 {
+	arrived := in.warm.len() + in.measured.len()
+	if in.shed || s.HeldCalls > 0 || arrived == 0 {
 		return nil
 	}
 	growth := float64(s.InFlightEnd - s.InFlightStart)
 	if math.Abs(growth) <= growthZ*math.Sqrt(float64(s.InFlightEnd+s.InFlightStart)) {
 		growth = 0
 	}
-	return figure(1 - min(1, (max(0, growth)+float64(failed))/float64(arrived)))
-}
-
-// window holds the turns of one step that were due in its window, in the order sent.
-type window struct {
-	length   time.Duration
-	all      []*measurement.Turn // sent, shed or canceled
-	warm     []*measurement.Turn // turn 1, without the canceled
-	measured []*measurement.Turn // turn 2 and later, without the canceled
-	canceled int
-	notSent  int
-	kinds    map[measurement.Outcome]int
-	first    []*measurement.Turn // every turn 1 of the step, whenever it was due
-}
-
-// counted are the turns that error rates are made of.
-func (w *window) counted() []*measurement.Turn { return append(slices.Clone(w.warm), w.measured...) }
-
-func windowTurns(s measurement.Step, turns []measurement.Turn) window {
-	w := window{length: s.WindowEnd - s.WindowStart, all: make([]*measurement.Turn, 0, len(turns))}
-	last := s.WindowStart
-	for i := range turns {
-		t := &turns[i]
-		if t.Step != s.Step {
-			continue
-		}
-		if t.Turn == 1 && t.Outcome != measurement.NotSent {
-			w.first = append(w.first, t)
-		}
-		if s.WindowStart < 0 || !s.InWindow(t.Due) {
-			continue
-		}
-		last = max(last, t.Due, t.End)
-		if t.Outcome == measurement.NotSent {
-			w.notSent++
-			continue
-		}
-		w.all = append(w.all, t)
-	}
-	if s.WindowEnd < 0 {
-		w.length = last - s.WindowStart
-	}
-	slices.SortFunc(w.all, func(a, b *measurement.Turn) int {
-		return cmp.Or(cmp.Compare(a.Sent, b.Sent), cmp.Compare(a.Call, b.Call), cmp.Compare(a.Turn, b.Turn))
-	})
-	w.measured = make([]*measurement.Turn, 0, len(w.all))
-	for _, t := range w.all {
-		if t.Outcome.Failed() {
-			if w.kinds == nil {
-				w.kinds = map[measurement.Outcome]int{}
-			}
-			w.kinds[t.Outcome]++
-		}
-		switch {
-		case t.Outcome == measurement.Canceled:
-			w.canceled++
-		case t.Turn == 1:
-			w.warm = append(w.warm, t)
-		default:
-			w.measured = append(w.measured, t)
-		}
-	}
-	return w
-}
-
-// firstTokens are the waits for the first token in milliseconds, in order; +Inf for a turn that failed without one.
-func firstTokens(turns []*measurement.Turn, wait func(*measurement.Turn) (time.Duration, bool)) []float64 {
-	out := make([]float64, 0, len(turns))
-	for _, t := range turns {
-		if d, ok := wait(t); ok {
-			out = append(out, millis(d))
-		} else if t.Outcome.Failed() && !ownFault(t) {
-			out = append(out, math.Inf(1))
-		}
-	}
-	return out
+	return figure(1 - min(1, (max(0, growth)+float64(in.failed))/float64(arrived)))
 }
 
 // atLeast is a turn's TTFT, or how long it had been due when it was given up without a token.
@@ -251,69 +150,27 @@ func atLeast(t *measurement.Turn) (time.Duration, bool) {
 	return t.End - t.Due, t.End >= t.Due
 }
 
-func tpots(turns []*measurement.Turn) []float64 {
-	out := make([]float64, 0, len(turns))
-	for _, t := range turns {
-		if d, ok := t.TPOT(); ok && t.Outcome == measurement.OK {
-			out = append(out, millis(d))
-		}
-	}
-	return out
-}
-
-func lags(turns []*measurement.Turn) []float64 {
-	out := make([]float64, 0, len(turns))
-	for _, t := range turns {
-		if d, ok := t.Lag(); ok {
-			out = append(out, millis(d))
-		}
-	}
-	return out
+// tpot is the TPOT of a turn that ended well.
+func tpot(t *measurement.Turn) (time.Duration, bool) {
+	d, ok := t.TPOT()
+	return d, ok && t.Outcome == measurement.OK
 }
 
 func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-func sorted(v []float64) []float64 {
-	v = slices.Clone(v)
+func sorted(v []float64) []float64 { return ascending(slices.Clone(v)) }
+
+// ascending sorts v itself.
+func ascending(v []float64) []float64 {
 	slices.Sort(v)
 	return v
 }
 
 func quantile(sorted []float64, p float64) *float64 { return figure(measurement.Quantile(sorted, p)) }
 
-// hitRate is the cached share of the prompt tokens of those turns whose cached tokens are known; NaN when there are none.
-func hitRate(turns []*measurement.Turn) float64 {
-	cached, prompt := 0, 0
-	for _, t := range turns {
-		if hitKnown(t) {
-			cached += t.CachedTokens
-			prompt += t.PromptTokens
-		}
-	}
-	return float64(cached) / float64(prompt)
-}
-
 // ownFault reports whether a turn failed for a reason that is this side's: it was never sent, or this side was out of files or
 // ports. It says nothing of the server and counts in none of its figures.
 func ownFault(t *measurement.Turn) bool { return t.Outcome == measurement.Shed || t.Local }
-
-// basis says what a gap between events is: one token each, as far as the answers' own counts show, or a chunk of several.
-func basis(measured []*measurement.Turn) string {
-	events, tokens := 0, 0
-	for _, t := range measured {
-		if t.Outcome == measurement.OK && t.CompletionTokens > 0 {
-			events += t.Events
-			tokens += t.CompletionTokens
-		}
-	}
-	switch {
-	case tokens == 0:
-		return "" // nobody said how many tokens there were
-	case float64(events) >= tokenBasis*float64(tokens):
-		return "token"
-	}
-	return "chunk"
-}
 
 // mergeITL decodes a step's histograms and adds them up; nil when there is nothing in them.
 func mergeITL(hs []measurement.Histogram) (all *hdrhistogram.Histogram, byTurn map[int]*hdrhistogram.Histogram, err error) {
@@ -347,23 +204,28 @@ func gapQuantile(h *hdrhistogram.Histogram, p float64) float64 {
 	return millis(time.Duration(h.ValueAtQuantile(100 * p)))
 }
 
+// byTurn are the figures of each turn index.
 func byTurn(w window, itl map[int]*hdrhistogram.Histogram) []measurement.TurnResult {
-	groups := map[int][]*measurement.Turn{}
-	for _, t := range w.counted() {
-		groups[t.Turn] = append(groups[t.Turn], t)
+	groups := map[int]some{}
+	for _, part := range []some{w.warm, w.measured} {
+		for at, t := range part.numbered {
+			groups[t.Turn] = some{part.of, append(groups[t.Turn].at, at)}
+		}
 	}
 	out := []measurement.TurnResult{}
 	for turn, ts := range groups {
-		ttft := sorted(firstTokens(ts, (*measurement.Turn).TTFT))
-		var prompt []float64
-		for _, t := range ts {
+		var found hits
+		prompt := make([]float64, 0, ts.len())
+		for t := range ts.each {
+			found.add(t)
 			if t.PromptTokens >= 0 {
 				prompt = append(prompt, float64(t.PromptTokens))
 			}
 		}
-		out = append(out, measurement.TurnResult{Turn: turn, Turns: len(ts), TTFTP50: quantile(ttft, .5), TTFTP95: quantile(ttft, .95),
+		ttft := ascending(waitsOf(ts, (*measurement.Turn).TTFT))
+		out = append(out, measurement.TurnResult{Turn: turn, Turns: ts.len(), TTFTP50: quantile(ttft, .5), TTFTP95: quantile(ttft, .95),
 			ITLP50: figure(gapQuantile(itl[turn], .5)), ITLP95: figure(gapQuantile(itl[turn], .95)),
-			CacheHitRate: figure(hitRate(ts)), PromptP50: quantile(sorted(prompt), .5)})
+			CacheHitRate: figure(found.rate()), PromptP50: quantile(ascending(prompt), .5)})
 	}
 	slices.SortFunc(out, func(a, b measurement.TurnResult) int { return cmp.Compare(a.Turn, b.Turn) })
 	return out
@@ -426,10 +288,10 @@ func objectiveQuantiles(slo []measurement.Objective) []float64 {
 // littlesLaw compares the turns in flight, counted as they began and ended, with what the turns' own times add up to within
 // the window (Little 1961: L = λW, here without its edge terms, since every turn's overlap with the window is known). A
 // difference of more than a twentieth means that turns were lost or counted twice.
-func littlesLaw(u unit, s measurement.Step, turns []measurement.Turn) string {
+func littlesLaw(u unit, s measurement.Step, turns some) string {
 	var busy time.Duration
-	for _, t := range turns {
-		if t.Step == s.Step && t.Sent >= 0 && t.End >= 0 {
+	for t := range turns.each {
+		if t.Sent >= 0 && t.End >= 0 {
 			busy += max(0, min(t.End, s.WindowEnd)-max(t.Sent, s.WindowStart))
 		}
 	}

@@ -399,12 +399,12 @@ func TestWarnings(t *testing.T) {
 	turns := calls(100, constant(200*time.Millisecond))
 	s := calm()
 	s.LiveTurnsMean = 9
-	if _, w := analyzeStep(testConfig(), s, turns, nil); len(w) != 1 || !strings.Contains(w[0], "turns in flight were counted") {
+	if _, w := analyzeStep(testConfig(), s, stepOf(turns, 0), nil); len(w) != 1 || !strings.Contains(w[0], "turns in flight were counted") {
 		t.Errorf("three times as many turns counted as logged: warnings %q", w)
 	}
 	s = calm()
 	s.ITL = []measurement.Histogram{{Turn: 2, Encoded: "torn"}}
-	if r, w := analyzeStep(testConfig(), s, turns, nil); len(w) != 1 || r.ITLP95 != nil {
+	if r, w := analyzeStep(testConfig(), s, stepOf(turns, 0), nil); len(w) != 1 || r.ITLP95 != nil {
 		t.Errorf("a torn histogram: warnings %q, ITL %v", w, r.ITLP95)
 	}
 }

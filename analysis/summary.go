@@ -236,7 +236,7 @@ func compact(v *float64) string {
 	return number(v)
 }
 
-// title names a run: its label, what answered, and how far its figures are to be believed.
+// title names a run: its label, what answered and in what shape, and how far its figures are to be believed.
 func title(r measurement.Results) string {
 	var who []string
 	if r.Engine.Model != "" {
@@ -250,6 +250,10 @@ func title(r measurement.Results) string {
 	}
 	if r.Engine.GPU != "" {
 		who = append(who, "on "+r.Engine.GPU)
+	}
+	if shape := deploymentOf(r.Engine).shape(); shape != "" && len(who) > 0 {
+		who[len(who)-1] += ","
+		who = append(who, shape)
 	}
 	return strings.Join(append([]string{r.Label + ":"}, append(who, "("+fidelity(r)+")")...), " ")
 }

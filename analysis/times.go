@@ -2,7 +2,6 @@ package analysis
 
 import (
 	"math"
-	"slices"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -10,25 +9,16 @@ import (
 	"kneefinder/measurement"
 )
 
-// times are a step's distributions; nil where the log tells of no measured turn when it was admitted. Failed turns enter as they do in
-// TTFT: one that was never admitted waited without end.
-func times(measured []*measurement.Turn, itl *hdrhistogram.Histogram) *measurement.Times {
-	if !slices.ContainsFunc(measured, func(t *measurement.Turn) bool { return t.Admitted > 0 }) {
-		return nil
-	}
+// times are a step's distributions; ttft are TTFTs, ascending. Failed turns enter as they do in TTFT: one that was never admitted waited
+// without end.
+func times(measured some, ttft []float64, itl *hdrhistogram.Histogram) *measurement.Times {
 	t := measurement.Times{
-		TTFT:         spread(firstTokens(measured, (*measurement.Turn).TTFT)),
-		QueueWait:    spread(firstTokens(measured, (*measurement.Turn).QueueWait)),
-		TTFTAdmitted: spread(firstTokens(measured, (*measurement.Turn).TTFTAdmitted)),
-		TPOT:         spread(tpots(measured)),
+		TTFT:         spread(ttft),
+		QueueWait:    spread(ascending(waitsOf(measured, (*measurement.Turn).QueueWait))),
+		TTFTAdmitted: spread(ascending(waitsOf(measured, (*measurement.Turn).TTFTAdmitted))),
+		TPOT:         spread(ascending(timesOf(measured, tpot))),
+		E2E:          spread(ascending(timesOf(measured, (*measurement.Turn).E2E))),
 	}
-	var e2e []float64
-	for _, m := range measured {
-		if d, ok := m.E2E(); ok {
-			e2e = append(e2e, millis(d))
-		}
-	}
-	t.E2E = spread(e2e)
 	if itl != nil {
 		t.ITL = measurement.Spread{N: int(itl.TotalCount()), Mean: figure(itl.Mean() / float64(time.Millisecond)), P50: figure(gapQuantile(itl, .5)),
 			P90: figure(gapQuantile(itl, .9)), P95: figure(gapQuantile(itl, .95)), P99: figure(gapQuantile(itl, .99))}
@@ -36,9 +26,8 @@ func times(measured []*measurement.Turn, itl *hdrhistogram.Histogram) *measureme
 	return &t
 }
 
-// spread is the distribution of some milliseconds, +Inf of turns without any.
+// spread is the distribution of ascending milliseconds, +Inf of turns without any.
 func spread(v []float64) measurement.Spread {
-	v = sorted(v)
 	return measurement.Spread{N: len(v), Mean: mean(v), P50: quantile(v, .5), P90: quantile(v, .9), P95: quantile(v, .95), P99: quantile(v, .99)}
 }
 

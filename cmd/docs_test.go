@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"kneefinder/measurement"
 )
 
 // fence is a block of a page: what stands behind its three ticks, and its text.
@@ -118,6 +120,44 @@ func TestSimulationPage(t *testing.T) {
 	first, _, _ := strings.Cut(string(steps[bytes.Index(steps, []byte(`{"type":"step"`)):]), "\n")
 	if got, want := keys.FindAllString(string(shown[1]), -1), keys.FindAllString(first, -1); !slices.Equal(got, want) {
 		t.Errorf("a step has\n%v, on the page it has\n%v", want, got)
+	}
+}
+
+// The README's commands on how many GPUs a rate needs say what it says of them.
+func TestReadmeFleet(t *testing.T) {
+	text, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin, dir := build(t), t.TempDir()
+	ran := 0
+	for _, b := range fencesOf(string(text)) {
+		if b.language != "sh" || !strings.Contains(b.text, "--replicas-for 1\n") {
+			continue
+		}
+		for line := range strings.Lines(b.text) {
+			words := splitWords(line)
+			out, err := command(t, bin, dir, words[0], words[1:]...).CombinedOutput()
+			if err != nil {
+				t.Fatalf("%s: %v\n%s", line, err, out)
+			}
+			if words[0] == "kneeanalyze" && !strings.Contains(string(out), "1 calls/s need 50 replicas for P95 TTFT at most 300 ms: 0.02 calls/s is the largest load that passes") {
+				t.Errorf("%s: prints\n%s", line, out)
+			}
+			ran++
+		}
+	}
+	if ran != 4 {
+		t.Fatalf("%d commands, want 4", ran)
+	}
+	for label, want := range map[string]measurement.Verdict{"fleet-of-35": measurement.Pass, "at-random": measurement.Fail} {
+		r, err := measurement.ReadResults(filepath.Join(dir, "results", label+".json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(r.Steps) != 1 || r.Steps[0].Verdict != want {
+			t.Errorf("%s: %+v, want %s", label, r.Steps, want)
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"kneefinder/analysis"
 	"kneefinder/measurement"
 )
 
@@ -74,7 +75,8 @@ func settings(r *measurement.Results, log *measurement.Log) (out []named) {
 }
 
 // engine is what is known of the other side.
-func engine(e measurement.Engine) (out []named) {
+func engine(r *measurement.Results) (out []named) {
+	e := r.Engine
 	add := func(name, v string) {
 		if v != "" {
 			out = append(out, named{name, clip(v, 200)})
@@ -83,6 +85,8 @@ func engine(e measurement.Engine) (out []named) {
 	add("kind", strings.TrimSpace(e.Kind+" "+e.Version))
 	add("model", e.Model)
 	add("GPU", e.GPU)
+	add("shape", analysis.Deployed(e))
+	add("KV memory", analysis.KVMemory(*r))
 	add("figures are", e.Fidelity)
 	add("address", e.BaseURL)
 	if e.ConnectMS != nil {
@@ -103,7 +107,7 @@ const mostDetails = 200
 // details are the server's own settings: those that bear on a knee first, then the others by name. Those that would tell a secret
 // are not there.
 func details(d map[string]any) (first, rest []named, more int) {
-	telling := []string{"model_path", "served_model_name", "context_length", "max_model_len", "dtype", "quantization", "kv_cache_dtype", "tp_size", "dp_size", "pp_size", "tensor_parallel_size",
+	telling := []string{"fleet", "gpus", "tp", "kv_scheme", "kv_pool_bytes", "model_path", "served_model_name", "context_length", "max_model_len", "dtype", "quantization", "kv_cache_dtype", "tp_size", "dp_size", "pp_size", "tensor_parallel_size",
 		"mem_fraction_static", "gpu_memory_utilization", "max_total_num_tokens", "max_total_tokens", "max_running_requests", "max_num_seqs", "max_num_batched_tokens", "chunked_prefill_size",
 		"max_prefill_tokens", "schedule_policy", "schedule_conservativeness", "attention_backend", "page_size", "block_size", "disable_radix_cache", "enable_prefix_caching", "radix_eviction_policy", "enable_cache_report",
 		"enable_hierarchical_cache", "disable_cuda_graph", "enable_mixed_chunk", "speculative_algorithm"}

@@ -110,7 +110,7 @@ func (r *Run) document() document {
 		Certificate: certificate(res.Arrivals), Tests: arrivalTests(res.Arrivals), Gaps: template.HTML(gaps(r.Log)),
 		Curve: template.HTML(curve(res, ss)), Ridge: template.HTML(ridge(res, drawn)), Turns: template.HTML(byTurn(res, ss, pass, fail)), ByTurn: byTurnTable(res, drawn),
 		Foreign: foreign(res), Client: client(res, ss[:min(len(ss), mostRows)]), Engine: engineTable(res, drawn), Failures: failures(ss),
-		Settings: settings(res, r.Log), EngineFacts: engine(res.Engine), Source: clip(r.Source, 120), Tool: clip(res.Tool, 80),
+		Settings: settings(res, r.Log), EngineFacts: engine(res), Source: clip(r.Source, 120), Tool: clip(res.Tool, 80),
 	}
 	d.Details, d.MoreDetails, d.DetailsLeft = details(res.Engine.Details)
 	d.Sure = howSure(res)

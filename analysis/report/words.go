@@ -337,6 +337,9 @@ func who(r *measurement.Results) string {
 	if gpu != "" {
 		s = strings.TrimSpace(s + ", " + gpu)
 	}
+	if shape := clip(analysis.Deployed(e), 80); shape != "" {
+		s += ", " + shape
+	}
 	return strings.TrimPrefix(s, ", ")
 }
 

@@ -70,7 +70,12 @@ func (x *exporting) Run(ctx context.Context, std cli.Streams) error {
 			return cli.Usage("--interval %v: at least 1ms", time.Duration(x.Interval))
 		}
 		write = func(w io.Writer) error {
-			return export.OpenMetrics(w, log, r, start, time.Duration(x.Interval))
+			told := &sized{to: w, progress: std.Err, next: sizeStep}
+			err := export.OpenMetrics(told, log, r, start, time.Duration(x.Interval))
+			if err == nil {
+				told.sum(time.Duration(x.Interval), log.End())
+			}
+			return err
 		}
 	}
 	if x.Output == "" {
@@ -81,6 +86,39 @@ func (x *exporting) Run(ctx context.Context, std cli.Streams) error {
 	}
 	fmt.Fprintln(std.Err, "wrote "+x.Output)
 	return nil
+}
+
+// sized tells how much has been written of what may be long, every so often.
+type sized struct {
+	to       io.Writer
+	progress io.Writer
+	n, next  int64
+}
+
+// sizeStep is the bytes between two lines of progress.
+const sizeStep = 256_000_000
+
+// Write passes on.
+func (s *sized) Write(b []byte) (int, error) {
+	n, err := s.to.Write(b)
+	if s.n += int64(n); s.n >= s.next {
+		fmt.Fprintf(s.progress, "%.0f MB written\n", float64(s.next)/1e6)
+		s.next += sizeStep
+	}
+	return n, err
+}
+
+// sum says how large all of it is, and what makes it so.
+func (s *sized) sum(every, over time.Duration) {
+	size := fmt.Sprintf("%.1f MB", float64(s.n)/1e6)
+	if s.n >= 1e9 {
+		size = fmt.Sprintf("%.2f GB", float64(s.n)/1e9)
+	}
+	hint := ""
+	if s.n >= sizeStep {
+		hint = "; a longer --interval, that of your scrapes, makes it smaller"
+	}
+	fmt.Fprintf(s.progress, "%s of samples, one every %v over %v%s\n", size, every, over.Round(time.Second), hint)
 }
 
 // reports writes a report a step: into files, or one behind the other.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"kneefinder/measurement"
 )
@@ -135,5 +136,36 @@ func TestImportHLog(t *testing.T) {
 		if got.code != c.code || !strings.Contains(got.err, c.want) || got.out != "" || strings.Contains(got.err, "\n") {
 			t.Errorf("%s: code %d, %q, printed %q; want %d and %q", c.args, got.code, got.err, got.out, c.code, c.want)
 		}
+	}
+}
+
+// How large the samples are is said on standard error, and while they are written too.
+func TestExportSize(t *testing.T) {
+	inRuns(t)
+	for _, args := range [][]string{{"-o", "x.om"}, nil} {
+		got := command(t, append([]string{"export", "results/L40S.turns.jsonl", "--start-at", "2026-01-31T12:00:00Z", "--interval", "15s"}, args...)...)
+		size := len(got.out)
+		if args != nil {
+			info, err := os.Stat("x.om")
+			if err != nil {
+				t.Fatal(err)
+			}
+			size = int(info.Size())
+		}
+		if want := fmt.Sprintf("%.1f MB of samples, one every 15s over ", float64(size)/1e6); got.code != 0 || !strings.Contains(got.err, want) || strings.Contains(got.out, want) {
+			t.Errorf("exit %d, %q; want %q", got.code, got.err, want)
+		}
+	}
+	var out, progress strings.Builder
+	s := &sized{to: &out, progress: &progress, next: sizeStep}
+	for range 3 {
+		s.n += sizeStep - 10
+		if _, err := s.Write(make([]byte, 5)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.sum(time.Second, time.Hour)
+	if got, want := progress.String(), "256 MB written\n512 MB written\n768.0 MB of samples, one every 1s over 1h0m0s; a longer --interval, that of your scrapes, makes it smaller\n"; got != want || out.Len() != 15 {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -80,6 +80,14 @@ func (in input) log() (measurement.Log, error) {
 	return measurement.OpenLog(in.name)
 }
 
+// packed reads a turn log, with its turns packed.
+func (in input) packed() (measurement.Log, error) {
+	if in.held {
+		return measurement.ReadPacked(bytes.NewReader(in.data), in.name)
+	}
+	return measurement.OpenPacked(in.name)
+}
+
 // whole is all of it.
 func (in input) whole() ([]byte, error) {
 	if in.held {

@@ -29,10 +29,11 @@
 //     different loads do not compare by it, and a run that searched for the SLO knee has none.
 //   - Saturation is where completions begin to lag behind arrivals.
 //
-// What binds is named at the first step that fails: kv_eviction (prefixes were gone when their next turns came), prefill_compute (the
-// engine's time goes into prompts), queueing_behind_cold_prefill (turns waited for another call's first prompt), decode (tokens come
-// slower as the batch grows), engine_limit (the engine runs no more requests at once), client (the generator was late, or its cap
-// held calls), errors; or it cannot be told. The engine's own metrics in the log make it surer.
+// What binds is named at the first step that fails: kv_eviction (prefixes were gone when their next turns came), routing (turns went to
+// replicas without theirs), kv_capacity (running requests fill the KV pool), long_prompts (they take longer than the limit even alone),
+// prefill_compute (the engine's time goes into prompts), queueing_behind_cold_prefill (turns waited for another call's first prompt),
+// decode (tokens come slower as the batch grows), engine_limit (the engine runs no more requests at once), client (the generator was late,
+// or its cap held calls), errors; or it cannot be told. The engine's own metrics in the log make it surer.
 //
 // A step is undecided when something about it is doubtful and its objectives hold, or would have held but for the generator's
 // own lateness: the flags say what. A step that was cut is undecided whatever it shows, and counts for nothing. compare prints

@@ -37,7 +37,7 @@ func readEach(ctx context.Context, ins []input, j judging, failed error) (rs []m
 		if err := ctx.Err(); err != nil {
 			return nil, nil, err
 		}
-		log, err := in.log()
+		log, err := in.packed()
 		if err == nil {
 			r, err := analyzed(in, j.anew(log))
 			if err != nil {

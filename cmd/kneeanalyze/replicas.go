@@ -46,6 +46,9 @@ func (q *questions) answer(std cli.Streams, r measurement.Results) error {
 		if err == nil {
 			fmt.Fprintf(std.Out, "\n%s\n", n)
 		}
+		if errors.Is(err, analysis.ErrClosedLoop) {
+			err = cli.Usage("--replicas-for: %w", err)
+		}
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)

@@ -16,7 +16,7 @@ func TestReplicasAndProbability(t *testing.T) {
 		{[]string{"--replicas-for", "2.5"}, 0, "2.5 calls/s need 4 replicas for P95 TTFT at most 300 ms: 0.75 calls/s is the largest load that passes, where the objectives were seen to hold, so provision by it."},
 		{[]string{"--replicas-for", "0"}, 2, "--replicas-for 0: give calls per second, more than 0"},
 		{[]string{"--replicas-for", "-1"}, 2, "--replicas-for -1: give calls per second, more than 0"},
-		{[]string{"--replicas-for", "NaN"}, 2, "NaN"},
+		{[]string{"--replicas-for", "NaN"}, 2, "--replicas-for: NaN is not a number to go by: give a finite one"},
 		{[]string{"--holds-at", "0"}, 2, "--holds-at 0: give a load"},
 		{[]string{"--holds-at=-.5"}, 2, "--holds-at -0.5: give a load"},
 		{[]string{"--fail-if-knee-below", "-1"}, 2, "--fail-if-knee-below -1: give a load above 0"},
@@ -28,6 +28,18 @@ func TestReplicasAndProbability(t *testing.T) {
 		if got.code != c.code || !strings.Contains(got.out+got.err, c.want) {
 			t.Errorf("%v: exit %d, %s%s; want exit %d and %q", c.args, got.code, got.out, got.err, c.code, c.want)
 		}
+	}
+}
+
+// A closed loop has no call rates to ask for replicas by: that is the wrong question, not a failure.
+func TestReplicasOfAClosedLoop(t *testing.T) {
+	inRuns(t)
+	if err := os.WriteFile("loop.csv", []byte("concurrency,ttft_p95_ms\n1,100\n2,150\n3,200\n4,900\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	got := command(t, "knee", "loop.csv", "--replicas-for", "7")
+	if got.code != 2 || !strings.Contains(got.err, "cannot be told from a closed loop") {
+		t.Errorf("exit %d, %s", got.code, got.err)
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"path/filepath"
 	"slices"
@@ -79,5 +80,18 @@ func (p *reporting) read(ctx context.Context) (report.Run, error) {
 	if len(rs) != 1 {
 		return report.Run{}, cli.Usage("a report is of one curve, and these files make %d: report them one by one, or use kneeanalyze compare", len(rs))
 	}
-	return report.Run{Source: filepath.Base(ins[0].name), Results: rs[0]}, nil
+	return report.Run{Source: source(ins), Results: rs[0]}, nil
+}
+
+// source names the files that a curve is from: one, or the first of them and how many there are beside it.
+func source(ins []input) string {
+	first := filepath.Base(ins[0].name)
+	switch n := len(ins) - 1; n {
+	case 0:
+		return first
+	case 1:
+		return first + " and " + filepath.Base(ins[1].name)
+	default:
+		return fmt.Sprintf("%s and %d files more", first, n)
+	}
 }

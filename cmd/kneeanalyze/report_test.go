@@ -68,3 +68,17 @@ func TestReport(t *testing.T) {
 		}
 	}
 }
+
+// A curve of several files names the first and how many there are beside it.
+func TestReportOfFiles(t *testing.T) {
+	files, err := filepath.Glob("../../analysis/importer/testdata/ladder/*.json")
+	if err != nil || len(files) != 7 {
+		t.Fatal(files, err)
+	}
+	for n, want := range map[int]string{2: "from stage_0_lifecycle_metrics.json and stage_1_lifecycle_metrics.json<", 7: "from stage_0_lifecycle_metrics.json and 6 files more<"} {
+		var stdout, stderr bytes.Buffer
+		if err := run(context.Background(), append([]string{"report"}, files[:n]...), &stdout, &stderr); err != nil || !strings.Contains(stdout.String(), want) {
+			t.Errorf("%d files: %v, %q is not there", n, err, want)
+		}
+	}
+}

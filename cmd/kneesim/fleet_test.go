@@ -20,7 +20,7 @@ func TestFleetReport(t *testing.T) {
 			[]string{"a model of SGLang with demo on demo, 3 replicas behind a router (round_robin), not a measurement", "were lost with a replica that failed"}, "demo",
 			map[string]any{"replicas": 3., "router": "round_robin", "retry": "resume", "replica_events": []any{"fail 1 at 3s for 4s"}}},
 		{"apart", "--prefill-replicas 1 --decode-replicas 2 --engine vllm --kv-link-gb-s 50 --rates 4",
-			[]string{"a model of vLLM with demo on demo, 1 prefill and 2 decode replicas behind", "prompts' KV, ", "replica 1 - %"}, "demo",
+			[]string{"a model of vLLM with demo on demo, 1 prefill and 2 decode replicas behind", "prompts' KV, ", "prefill 0 ", "decode 1 0 - "}, "demo",
 			map[string]any{"prefill_replicas": 1., "decode_replicas": 2., "router": "round_robin", "kv_link_gb_s": 50.}},
 		{"mixed", "--replica-gpus demo,l40s,demo --router kv --affinity 9s --rates 4",
 			[]string{"on demo, l40s, 3 replicas behind a router (kv, affinity 9s)"}, "demo, l40s",

@@ -142,6 +142,9 @@ func (s *simulate) Run(ctx context.Context, std cli.Streams) (ended error) {
 	looks := &sampler{clk: clk, eng: eng, longest: time.Duration((c.MaxStepSeconds + c.DrainSeconds) * float64(time.Second))}
 	known := recipe.EngineInfo(cfg, s.Fleet)
 	known.Calibration = &cal
+	if len(s.ReplicaGPUs) == 0 {
+		room(known.Details, cfg, c)
+	}
 	sweep := cli.Sweep{Flags: &s.Workload, Generator: gen, Endpoint: endpoint, Clock: clk, Files: files, Log: log, RawITL: s.RawITL,
 		Progress: progress, Watch: looks, Sample: looks.take,
 		Header: measurement.Header{Label: s.Label, Tool: "kneesim " + cli.Version, Config: c, Engine: known, Seed: s.Seed, Nonce: fmt.Sprintf("%016x", gen.Script.Nonce)}}

@@ -29,6 +29,10 @@ func TestMechanisms(t *testing.T) {
 			analysis.MechanismDecode, "", []string{"P95 of the gaps between tokens grew 2.", "as the turns in flight grew from", "the batch itself slows down"}},
 		{"two requests at once at most", "--preset demo --max-running 2 --output-tokens 100 --rates .5,1",
 			analysis.MechanismLimit, "high", []string{"2 requests ran in ", "which is the engine's limit", "were sent while at least as many were in flight"}},
+		{"long answers that fill the KV pool", "--model llama-3.1-8b --gpu l40s --engine vllm --prompt-tokens 1000 --output-tokens 1500 --rates .2,1",
+			analysis.MechanismKV, "", []string{"were pushed out of the batch", "the KV that they need does not fit", "the batch itself slows down"}},
+		{"prompts of some length", "--model llama-3.1-8b --gpu h100 --engine vllm --prompt-tokens lognormal:4000:1.2 --output-tokens 100 --rates .02,.05",
+			analysis.MechanismPrompt, "high", []string{"Even alone, requests with ", "that had the server to themselves; they are 7", "no load is low enough"}},
 		{"a cap on calls of this side's", "--preset demo --output-tokens 400 --max-concurrent-calls 4 --rates .3,2",
 			analysis.MechanismClient, "high", []string{"--max-concurrent-calls"}},
 	} {
@@ -56,7 +60,11 @@ func TestMechanisms(t *testing.T) {
 			t.Fatal(err)
 		}
 		log.Samples = nil
-		if m := analysis.Analyze(log).Mechanism; m.Name != c.name && m.Name != "" {
+		blind := c.name
+		if c.name == analysis.MechanismKV { // which the engine alone sees: tokens come slower too
+			blind = analysis.MechanismDecode
+		}
+		if m := analysis.Analyze(log).Mechanism; m.Name != blind && m.Name != "" {
 			t.Errorf("%s: %q without samples, want %q or none\n%s", c.why, m.Name, c.name, strings.Join(m.Evidence, "\n"))
 		}
 	}

@@ -284,7 +284,7 @@ func TestReplicas(t *testing.T) {
 	}
 	var text bytes.Buffer
 	analysis.Detail(&text, measurement.Results{}, measurement.StepResult{Engine: e})
-	if want := "By replica: replica 0 79.8 % of 2000 tokens, replica 1 0.0 % of 1000 tokens."; !strings.Contains(strings.Join(strings.Fields(text.String()), " "), want) {
+	if want := "By replica prompts hit running KV used tokens % mean % 0 2000 79.8 0.0 0.0 1 1000 0.0 0.0 0.0"; !strings.Contains(strings.Join(strings.Fields(text.String()), " "), want) {
 		t.Errorf("no %q in\n%s", want, text.String())
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -14,8 +15,15 @@ import (
 )
 
 // mostSamples is how many samples of a step are kept: with more of them every other one is left out, and the next come at twice the
-// distance. So a window of any length has thirty to sixty, evenly apart.
+// distance. So a window of any length has thirty to sixty, one in each of equally long parts of it.
 const mostSamples = 60
+
+// within is where in the n-th part of a window its sample is taken, from 0 to 1 and at the start of the first: multiples of the golden
+// ratio, which are spread evenly however many there are and keep step with no load that comes in periods (Weyl 1916; additive recurrence).
+func within(n int) float64 {
+	_, part := math.Modf(float64(n) * (math.Sqrt(5) - 1) / 2)
+	return part
+}
 
 // machine is what answers: one engine, or a fleet.
 type machine interface {
@@ -43,14 +51,16 @@ func (s *sampler) StepBegin(step measurement.Step) {
 	ctx, stop := s.clk.WithCancelCause(context.Background())
 	s.step, s.stop, s.every, s.over, s.samples = step.Step, stop, time.Second, false, nil
 	s.clk.Go(fmt.Sprint("the samples of step ", step.Step), func() {
-		for at := step.WindowStart; !s.over && at <= step.WindowStart+s.longest; at += s.every {
-			if s.clk.SleepUntil(ctx, at) != nil {
+		n := 0
+		for part := step.WindowStart; !s.over && part <= step.WindowStart+s.longest; part += s.every {
+			if s.clk.SleepUntil(ctx, part+time.Duration(within(n)*float64(s.every))) != nil {
 				return
 			}
 			s.look()
-			if at == step.WindowStart {
+			if n == 0 {
 				s.eng.ResetPeaks()
 			}
+			n++
 			s.thin()
 		}
 	})

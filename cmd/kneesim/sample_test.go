@@ -49,3 +49,28 @@ func TestPoolAddsUp(t *testing.T) {
 		}
 	}
 }
+
+// A load that comes at whole seconds is seen as it is, not as it stands at whole seconds: of requests that take so long at such a rate that many
+// run on average (Little).
+func TestSamplesOfAPeriodicLoad(t *testing.T) {
+	dir := t.TempDir()
+	r, _, _ := simulated(t, dir, "--prompt-tokens", "500", "--output-tokens", "100", "--arrivals", "constant", "--rates", "0.5,1,2", "--no-extend", "--min-turns", "200")
+	for _, s := range r.Steps {
+		want := s.Rate * *s.Times.E2E.Mean / 1000
+		if got := *s.Engine.RunningMean; got < .7*want || got > 1.3*want {
+			t.Errorf("at %g requests/s %.2f run on average, want %.2f", s.Rate, got, want)
+		}
+	}
+	seen := make([]int, 10)
+	for n := range 1000 {
+		seen[int(10*within(n))]++
+	}
+	for i, n := range seen {
+		if n < 95 || n > 105 {
+			t.Errorf("%d of 1000 samples in tenth %d", n, i)
+		}
+	}
+	if within(0) != 0 {
+		t.Errorf("the first sample is not at the window's start: %v", within(0))
+	}
+}

@@ -352,6 +352,10 @@ func mechanism(name string) string {
 		return "warm turns queue behind other calls' cold prefills"
 	case "decode":
 		return "decoding: the tokens themselves come slower"
+	case "kv_capacity":
+		return "KV memory: running requests fill the pool, and others wait or are pushed out"
+	case "long_prompts":
+		return "the prompts' own length: even alone they take longer than the limit"
 	case "errors":
 		return "errors: the server refuses or breaks requests"
 	}

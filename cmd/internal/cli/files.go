@@ -109,7 +109,7 @@ func (o Output) openLocked(path string, how int) (*os.File, error) {
 	return log, nil
 }
 
-// Reopen reads the log of a run that was cut and opens it for more. What is in it stays as it is; a torn last line is closed.
+// Reopen reads the log of a run that was cut, with its turns packed, and opens it for more. What is in it stays as it is; a torn last line is closed.
 func (o Output) Reopen() (Files, *os.File, measurement.Log, error) {
 	f, err := o.files()
 	if err != nil {
@@ -122,7 +122,7 @@ func (o Output) Reopen() (Files, *os.File, measurement.Log, error) {
 	if err != nil {
 		return f, nil, measurement.Log{}, err
 	}
-	past, err := measurement.OpenLog(f.Log)
+	past, err := measurement.OpenPacked(f.Log)
 	if err != nil {
 		log.Close()
 		return f, nil, past, err
@@ -169,7 +169,7 @@ func fields(h measurement.Header) map[string]any {
 
 // Finish reads the whole log back and writes the curve from it, so that what is shown is what the log says.
 func (f Files) Finish() (measurement.Results, error) {
-	log, err := measurement.OpenLog(f.Log)
+	log, err := measurement.OpenPacked(f.Log)
 	if err != nil {
 		return measurement.Results{}, err
 	}

@@ -114,7 +114,7 @@ func parse(grammar any, name, description string, args []string, stdout, stderr 
 func checkNumbers(cmd *kong.Context) error {
 	for _, flag := range cmd.Flags() {
 		if n, ok := noNumber(flag.Target); ok {
-			return fmt.Errorf("--%s: %v is no number that it can be", flag.Name, n)
+			return fmt.Errorf("--%s: %v is not a number to go by: give a finite one", flag.Name, n)
 		}
 	}
 	return nil

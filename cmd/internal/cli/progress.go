@@ -240,8 +240,16 @@ func (p *Progress) result(r measurement.StepResult) {
 	if len(r.Flags) > 0 {
 		flags = " (" + strings.Join(r.Flags, ", ") + ")"
 	}
-	fmt.Fprintf(p.w, "%s: P95 TTFT %s, hit rate %s, errors %s, live calls %s: %s%s\n", p.load(r.Rate), text(r.TTFTP95, "%.0f ms"),
-		text(r.CacheHitRate, "%.2f"), text(r.ErrorRate, "%.3f"), text(r.LiveCallsMean, "%.1f"), r.Verdict, flags)
+	fmt.Fprintf(p.w, "%s: P95 TTFT %s, hit rate %s, errors %s, %s %s: %s%s\n", p.load(r.Rate), text(r.TTFTP95, "%.0f ms"),
+		text(r.CacheHitRate, "%.2f"), text(r.ErrorRate, "%.3f"), p.atOnce(), text(r.LiveCallsMean, "%.1f"), r.Verdict, flags)
+}
+
+// atOnce names what goes on at once.
+func (p *Progress) atOnce() string {
+	if p.config.Lone() {
+		return "in flight"
+	}
+	return "live calls"
 }
 
 func text(v *float64, format string) string {
@@ -272,14 +280,18 @@ func (p *Progress) draw() {
 	}
 	e := EstimateStep(p.config, p.step.Rate)
 	elapsed := p.clk.Now() - p.step.Start
+	turns, calls := "turns", "calls"
+	if p.config.Lone() {
+		turns, calls = measurement.Requests, "in flight"
+	}
 	phase := "warming up"
 	if elapsed > p.step.WindowStart-p.step.Start {
-		phase = fmt.Sprintf("%d turns", p.turns)
+		phase = fmt.Sprintf("%d %s", p.turns, turns)
 		if p.config.MinTurns > 0 {
-			phase = fmt.Sprintf("%d of at least %d turns", p.turns, p.config.MinTurns)
+			phase = fmt.Sprintf("%d of at least %d %s", p.turns, p.config.MinTurns, turns)
 		}
 	}
-	line := fmt.Sprintf("%s %s: %s, %d calls, %d errors; about %s left", meter(elapsed, e.Duration), p.load(p.step.Rate), phase, p.calls, p.errors,
+	line := fmt.Sprintf("%s %s: %s, %d %s, %d errors; about %s left", meter(elapsed, e.Duration), p.load(p.step.Rate), phase, p.calls, calls, p.errors,
 		round(max(0, p.toCome()-min(elapsed, e.Duration))))
 	if p.config.FindKnee {
 		line += " of this step"

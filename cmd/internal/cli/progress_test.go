@@ -25,6 +25,19 @@ func TestShardIsNotOffRate(t *testing.T) {
 	}
 }
 
+// What goes on at once are calls, or requests in flight.
+func TestProgressOfRequests(t *testing.T) {
+	for want, c := range map[string]measurement.Config{"λ 4 calls/s: P95 TTFT -, hit rate -, errors -, live calls -: ": {Turns: 4},
+		"λ 4 requests/s: P95 TTFT -, hit rate -, errors -, in flight -: ": {Turns: 1, LoadOf: measurement.Requests}} {
+		var told strings.Builder
+		p := NewProgress(&told)
+		p.config = c
+		if p.result(measurement.StepResult{Rate: 4}); !strings.HasPrefix(told.String(), want) {
+			t.Errorf("%q, want %q", told.String(), want)
+		}
+	}
+}
+
 // A window is told by all that ends it, whatever the clock.
 func TestWindowText(t *testing.T) {
 	for _, c := range []struct {

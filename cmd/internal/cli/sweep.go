@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"sync"
 	"time"
 
@@ -55,7 +54,7 @@ func (s *Sweep) Run(ctx context.Context) (measurement.Results, error) {
 	}
 	keep := &collector{clk: s.Clock, log: log, header: s.Header, sample: s.Sample, progress: s.Progress}
 	for _, step := range done {
-		keep.steps = append(keep.steps, analysis.AnalyzeStep(s.Header.Config, step, s.Past.Turns, s.Past.Samples))
+		keep.steps = append(keep.steps, analysis.AnalyzeTurns(s.Header.Config, step, s.Past.Held(), s.Past.Samples))
 	}
 	s.Progress.skip(len(done))
 	s.Progress.note(s.Flags.notes())
@@ -167,7 +166,7 @@ type collector struct {
 	broken   func(error) // told when the log cannot be written
 
 	mu      sync.Mutex
-	turns   []measurement.Turn         // of the running step
+	turns   measurement.Turns          // of the running step
 	samples []measurement.EngineSample // of the running step
 	flushed time.Duration
 	steps   []measurement.StepResult
@@ -177,17 +176,14 @@ func (c *collector) StepBegin(s measurement.Step) {
 	c.log.StepBegin(s)
 	c.checkLog()
 	c.mu.Lock()
-	c.turns, c.samples = nil, nil
+	c.turns, c.samples = measurement.Turns{}, nil
 	c.mu.Unlock()
 }
 
 func (c *collector) Turn(t measurement.Turn) {
 	c.log.Turn(t)
-	if len(t.Gaps) > 0 { // the step's histograms have them: thousands of turns would hold megabytes
-		t.GapMax, t.Gaps = slices.Max(t.Gaps), nil
-	}
 	c.mu.Lock()
-	c.turns = append(c.turns, t)
+	c.turns.Add(&t) // without the gaps between its tokens, which the step's histograms have
 	now := c.clk.Now()
 	flush := now-c.flushed > time.Second
 	if flush {
@@ -215,9 +211,9 @@ func (c *collector) StepEnd(s measurement.Step) {
 		}
 	}
 	c.mu.Lock()
-	r := analysis.OfShard(c.header.Shard, analysis.AnalyzeStep(c.header.Config, s, c.turns, c.samples))
+	r := analysis.OfShard(c.header.Shard, analysis.AnalyzeTurns(c.header.Config, s, &c.turns, c.samples))
 	c.steps = append(c.steps, r)
-	c.turns, c.samples = nil, nil
+	c.turns, c.samples = measurement.Turns{}, nil
 	c.mu.Unlock()
 	c.progress.result(r)
 	if c.watch != nil {

@@ -2,6 +2,7 @@
 package recipe
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -19,7 +20,7 @@ import (
 // Recipe is the flags of an engine model. A zero is the default of the engine that is modelled.
 type Recipe struct {
 	Model              string `help:"Model: ${models}. By default what the preset is for, else gemma-4-12b." placeholder:"NAME" group:"recipe"`
-	ModelConfig        string `help:"A model by its Hugging Face config.json, instead of --model." type:"existingfile" placeholder:"FILE" group:"recipe"`
+	ModelConfig        string `help:"A model by its Hugging Face config.json, instead of a --model that is known; --model then names it. By default its _name_or_path does, else its folder or file." type:"existingfile" placeholder:"FILE" group:"recipe"`
 	GPU                string `name:"gpu" help:"GPU: ${gpus}. By default what the preset is for, else l40s." placeholder:"NAME" group:"recipe"`
 	GPUFile            string `name:"gpu-file" help:"A GPU by a file of its figures, instead of --gpu; see docs/engine.md." type:"existingfile" placeholder:"FILE" group:"recipe"`
 	AllowForeignAnchor bool   `help:"Use a GPU file that is calibrated with another engine or model than the one simulated." group:"recipe"`
@@ -121,12 +122,14 @@ func (r Recipe) foreign() error {
 
 func (r Recipe) shape(preset string) (m model.Shape, err error) {
 	switch {
-	case r.ModelConfig != "" && r.Model != "":
-		return m, fmt.Errorf("--model and --model-config both name a model: give one")
 	case r.ModelConfig != "":
+		if _, known := model.ByName(r.Model); known {
+			return m, fmt.Errorf("--model %s is a model that is known here, and --model-config another: give one, or --model with a name of its own for that of the file", r.Model)
+		}
 		if m, err = model.ReadConfig(r.ModelConfig); err != nil {
 			return m, err
 		}
+		m.Name = cmp.Or(r.Model, m.Name)
 	default:
 		if r.Model == "" {
 			r.Model = presetRecipes[preset][0]

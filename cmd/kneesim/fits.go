@@ -1,0 +1,116 @@
+package main
+
+import (
+	"time"
+
+	"kneefinder/measurement"
+	"kneefinder/simulation/engine"
+)
+
+// mostFilled is how many tokens of prompts are put into an engine to see how many calls fit: beyond it that takes too long to tell.
+const mostFilled = 10_000_000
+
+// room tells in a run's header how large the KV memory of one engine is and how many calls of the workload stay warm in it: tokens of
+// different schemes are not alike, calls are.
+func room(details map[string]any, cfg engine.Config, c measurement.Config) {
+	e, err := engine.New(cfg)
+	if err != nil {
+		return
+	}
+	details["kv_pool_tokens"] = e.Stats().KVPoolTokens
+	tokens := callLength(c)
+	if n, ok := fitting(cfg, tokens); ok {
+		details["kv_calls"], details["kv_call_tokens"] = n, tokens
+	}
+}
+
+// callLength is the tokens of a call when its last answer has ended, or of a single request; 0 where they are not the same for all, or begin
+// alike.
+func callLength(c measurement.Config) int {
+	switch {
+	case c.Transcripts != "" || c.Trace != "" || c.PrefixTokens > 0:
+		return 0
+	case c.Lone():
+		return c.PromptTokens + c.OutputTokens
+	}
+	return c.SystemPromptTokens + c.Turns*(c.UserTokens+c.OutputTokens)
+}
+
+// fitting is how many calls of so many tokens an engine keeps warm: it has one after another, then each comes back and finds all of its
+// own. That is the engine's own memory at work, whatever shares it out among layers. ok is false where none is kept, or it would take
+// too long to tell.
+func fitting(cfg engine.Config, tokens int) (calls int, ok bool) {
+	if tokens < 2 || cfg.Recipe.NoPrefix {
+		return 0, false
+	}
+	left := mostFilled
+	free := 0
+	for n, step := 1<<30, 0; ; { // first as many as come before anything is evicted: these fit
+		kept, unharmed, done := fill(cfg, tokens, n, &left)
+		switch {
+		case !done:
+			return 0, false
+		case step == 0:
+			free, n, step = unharmed, unharmed+1, 1
+		case kept && step < 1<<20:
+			free, n, step = n, n+2*step, 2*step
+		case step > 1:
+			return between(cfg, tokens, free, n, &left)
+		default:
+			return free, free > 0
+		}
+	}
+}
+
+// between bisects: so many fit, and more do not.
+func between(cfg engine.Config, tokens, fit, not int, left *int) (int, bool) {
+	for not-fit > 1 {
+		n := (fit + not) / 2
+		kept, _, done := fill(cfg, tokens, n, left)
+		if !done {
+			return 0, false
+		}
+		if kept {
+			fit = n
+		} else {
+			not = n
+		}
+	}
+	return fit, true
+}
+
+// fill has n calls one after another, and reports whether each finds all of its own when it comes back; or, of more than fit, how many came
+// before anything was evicted. done is false when there is no work left to do it with.
+func fill(cfg engine.Config, tokens, n int, left *int) (kept bool, unharmed int, done bool) {
+	e, err := engine.New(cfg)
+	if err != nil {
+		return false, 0, false
+	}
+	at := time.Duration(0)
+	send := func(call, id int) (cached int) {
+		prompt := make([]engine.Token, tokens) // the engine's own from here on
+		for i := range prompt {
+			prompt[i] = engine.Token(call*tokens + i)
+		}
+		before := e.Stats().CachedTokens
+		e.Submit(at, engine.Request{ID: uint64(id), Call: id, Prompt: prompt, MaxTokens: 1})
+		at += time.Hour
+		e.AdvanceTo(at, nil)
+		*left -= tokens
+		return e.Stats().CachedTokens - before
+	}
+	for i := range n {
+		if *left < 0 {
+			return false, 0, false
+		}
+		if send(i, i); n == 1<<30 && e.Stats().EvictedTokens > 0 {
+			return false, i, true
+		}
+	}
+	for i := range n {
+		if send(i, n+i) < tokens-tokens/8-64 { // whole pages, and never the last token
+			return false, 0, true
+		}
+	}
+	return true, n, true
+}
