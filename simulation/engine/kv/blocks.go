@@ -90,6 +90,7 @@ type entry struct {
 	prev, next   int32 // in the queue
 	of           int32 // which group of its kind
 	window       bool
+	found        bool // it is the one that the index finds of its hash
 	key          place
 }
 
@@ -316,7 +317,7 @@ func (b *blocks) parent(id int32) int32 {
 	if e.before == 0 {
 		return 0
 	}
-	if b.copies == 0 && b.entries[e.parent].hash == e.before {
+	if p := &b.entries[e.parent]; p.found && p.hash == e.before && p.of == e.of && !p.window {
 		return e.parent
 	}
 	return b.groupOf(e).index[e.of][e.before]
@@ -341,7 +342,7 @@ func (b *blocks) evict() bool {
 	}
 	e := &b.entries[id]
 	g := b.groupOf(e)
-	if b.host != nil && e.again == 0 && g.index[e.of][e.hash] == id && g.there(e.hash) {
+	if b.host != nil && e.again == 0 && e.found && g.there(e.hash) {
 		b.host.put(e.hash, e.window)
 	}
 	b.forget(id)
@@ -367,17 +368,18 @@ func (b *blocks) groupOf(e *entry) *group {
 func (b *blocks) forget(id int32) {
 	e := &b.entries[id]
 	index := b.groupOf(e).index[e.of]
-	first := index[e.hash]
 	switch {
-	case first != id:
+	case !e.found:
 		b.copies--
-		for b.entries[first].again != id {
-			first = b.entries[first].again
+		before := index[e.hash]
+		for b.entries[before].again != id {
+			before = b.entries[before].again
 		}
-		b.entries[first].again = e.again
+		b.entries[before].again = e.again
 	case e.again != 0:
 		b.copies--
 		index[e.hash] = e.again
+		b.entries[e.again].found = true
 	default:
 		delete(index, e.hash)
 		b.version++
@@ -640,6 +642,7 @@ func (b *blocks) make(h chain, window bool, of int) int32 {
 	first, there := g.index[of][h]
 	if !there {
 		g.index[of][h] = id
+		b.entries[id].found = true
 		b.version++
 		return id
 	}
