@@ -36,6 +36,7 @@ type blocks struct {
 	window    group
 	size      int // the window in tokens
 	last      int // blocks of a window that a hit needs behind it
+	reach     int // blocks that a window can touch, with scheduling ahead also that of the token before
 	most      int // blocks of a window that a sequence can hold while a step computes its prompt
 	align     int // a hit is a multiple of so many tokens
 	ahead     bool
@@ -55,6 +56,7 @@ type blocks struct {
 
 	private int // full blocks that one sequence has for itself
 	rings   int // window blocks charged to sequences
+	least   int // those that their lengths alone need
 	tails   int // window tokens of sequences
 	tokens  int // tokens of sequences outside known blocks
 	copies  int // entries that another one is found in the place of
@@ -140,6 +142,10 @@ func newBlocks(c Config) *blocks {
 	if window.count > 0 {
 		b.align, unit = max(full.tokens, window.tokens), min(full.tokens, window.tokens)
 		b.last = (c.WindowTokens - 1 + window.tokens - 1) / window.tokens
+		b.reach = b.last + 1
+		if c.Ahead {
+			b.reach = (c.WindowTokens+window.tokens-1)/window.tokens + 1
+		}
 		b.most = mostBlocks(c, window.tokens)
 		if w := int64(window.tokens) * c.WindowBytes / int64(max(1, c.WindowLayers)) * int64(layers); w > b.pageBytes {
 			b.pageBytes = w
@@ -266,7 +272,7 @@ func (b *blocks) ring(length int) int {
 	if b.window.count == 0 {
 		return 0
 	}
-	return min((length+b.window.tokens-1)/b.window.tokens, b.last+1)
+	return min((length+b.window.tokens-1)/b.window.tokens, b.reach)
 }
 
 // oldest is the first block that the window of a sequence of that length touches.
@@ -301,11 +307,13 @@ func (b *blocks) free() int { return b.pages - b.used() - b.cached }
 
 func (b *blocks) Fits(m Match, need Need) bool {
 	take := b.window.count * b.ring(m.Length)
-	for id := m.entry; id != 0; id = b.parent(id) {
-		if b.entries[id].refs == 0 {
-			take += b.full.count
-		} else if b.copies == 0 { // whoever holds it holds what is before it
-			break
+	for _, index := range b.full.index { // of a hash that several pages have, each group may find another one's
+		for id := index[b.entries[m.entry].hash]; id != 0; id = b.parent(id) {
+			if b.entries[id].refs == 0 {
+				take++
+			} else if b.copies == 0 { // whoever holds it holds what is before it
+				break
+			}
 		}
 	}
 	return need.A+int64(take) <= int64(b.pages-b.used())
@@ -323,7 +331,8 @@ func (b *blocks) parent(id int32) int32 {
 	return b.groupOf(e).index[e.of][e.before]
 }
 
-func (b *blocks) AtOnce(Need) bool { return true }
+// AtOnce is false where something may have to go although the first tokens give room back: what parts of prompts held.
+func (b *blocks) AtOnce(need Need) bool { return need.A <= int64(b.free()) || b.rings == b.least }
 
 func (b *blocks) MakeRoom(need Need) bool {
 	for int64(b.free()) < need.A {
@@ -412,6 +421,7 @@ func (b *blocks) Open(q *Sequence, m Match, tokens []Token) {
 	}
 	q.begun, q.low, q.ring = q.length, b.oldest(q.length), b.ring(q.length)
 	b.rings += q.ring
+	b.least += q.ring
 	b.tails += min(q.length, b.size)
 	b.MakeRoom(Need{})
 }
@@ -505,6 +515,7 @@ func (b *blocks) extend(q *Sequence, to int) {
 	b.grown = true
 	b.tokens += to - q.length
 	b.private += b.fullBlocks(to) - b.fullBlocks(q.length)
+	b.least += b.ring(to) - b.ring(q.length)
 	b.tails += min(to, b.size) - min(q.length, b.size)
 	q.length = to
 }
@@ -660,6 +671,7 @@ func (b *blocks) Close(q *Sequence, more []Token) {
 	b.private -= b.fullBlocks(q.length) - len(q.blocks)/b.full.count
 	b.tokens -= q.length - len(q.blocks)/b.full.count*b.full.tokens
 	b.rings -= q.ring
+	b.least -= b.ring(q.length)
 	b.tails -= min(q.length, b.size)
 	if len(q.window) > 0 {
 		b.slide(q, q.window, q.first, ended)

@@ -22,6 +22,7 @@ type twins struct {
 	jump, steps Store
 	open        []*open
 	probes      [][]Token
+	stepTokens  int
 }
 
 func anyConfig(t *rapid.T, scheme Scheme) Config {
@@ -42,7 +43,8 @@ func anyConfig(t *rapid.T, scheme Scheme) Config {
 		c.WindowBytes = int64(c.WindowLayers) * rapid.Int64Range(1, 2).Draw(t, "window bytes")
 		c.WindowTokens = rapid.IntRange(1, 9).Draw(t, "window")
 	}
-	c.Pool = rapid.Int64Range(60, 600).Draw(t, "pool")
+	c.StepTokens = rapid.SampledFrom([]int{0, 1, 2, 5, 17}).Draw(t, "step tokens")
+	c.Pool = rapid.Int64Range(20, 600).Draw(t, "pool")
 	if rapid.IntRange(0, 3).Draw(t, "host") == 0 {
 		c.HostBytes = rapid.Int64Range(20, 600).Draw(t, "host bytes")
 	}
@@ -66,7 +68,7 @@ func useTwins(t *rapid.T, scheme Scheme) {
 		t.Fatal(err)
 	}
 	b, _ := New(config)
-	w := &twins{jump: a, steps: b}
+	w := &twins{jump: a, steps: b, stepTokens: config.StepTokens}
 	t.Repeat(map[string]func(*rapid.T){
 		"open":    w.start,
 		"compute": w.compute,
@@ -154,7 +156,11 @@ func (w *twins) compute(t *rapid.T) {
 		t.Skip("nothing to prefill")
 	}
 	o := rapid.SampledFrom(todo).Draw(t, "which")
-	to := rapid.IntRange(o.jump.Len()+1, o.prompt).Draw(t, "to")
+	most := o.prompt
+	if w.stepTokens > 0 {
+		most = min(most, o.jump.Len()+w.stepTokens)
+	}
+	to := rapid.IntRange(o.jump.Len()+1, most).Draw(t, "to")
 	if !w.room(w.jump.Chunk(o.jump.Len(), to, &o.jump)) {
 		t.Skip("no room")
 	}
@@ -280,6 +286,38 @@ func (w *twins) told(t *rapid.T, before []int, version uint64) {
 	}
 }
 
+// counts wants what b counts to be what sequences and entries add up to.
+func (w *twins) counts(t *rapid.T, b *blocks) {
+	rings, private, refs := 0, 0, 0
+	for _, o := range w.open {
+		q := &o.jump
+		rings += q.ring
+		private += b.fullBlocks(q.length) - len(q.blocks)/b.full.count
+		for _, id := range slices.Concat(q.blocks, q.window) {
+			if id != 0 {
+				refs++
+			}
+		}
+		if q.ring < b.ring(q.length) || len(q.window) > q.ring*b.window.count {
+			t.Fatalf("charged for %d window blocks at %d tokens, with pages of %d", q.ring, q.length, len(q.window)/b.window.count)
+		}
+	}
+	held, queued := 0, 0
+	for _, e := range b.entries[1:] {
+		refs -= int(e.refs)
+		switch {
+		case e.refs > 0:
+			held++
+		case e.hash != 0:
+			queued++
+		}
+	}
+	if rings != b.rings || b.least > b.rings || private != b.private || held != b.full.held+b.window.held || queued != b.cached || refs != 0 || b.free() < 0 {
+		t.Fatalf("counted %d window blocks, %d of a sequence's own, %d pages held, %d cached, %d references too few, %d free:\n%+v", b.rings, b.private,
+			b.full.held+b.window.held, b.cached, refs, b.free(), b.Figures())
+	}
+}
+
 func (w *twins) check(t *rapid.T) {
 	f := w.jump.Figures()
 	if g := w.steps.Figures(); f != g {
@@ -289,6 +327,7 @@ func (w *twins) check(t *rapid.T) {
 		t.Fatalf("jumped finds %v, stepped %v", a, b)
 	}
 	if b, ok := inside(w.jump).(*blocks); ok {
+		w.counts(t, b)
 		for _, p := range w.probes {
 			if got, want := b.Find(p).Length, b.slowFind(p); got != want {
 				t.Fatalf("found %d tokens of %v, want %d", got, p, want)
@@ -342,6 +381,83 @@ func inside(s Store) Store {
 		return t.Store
 	}
 	return s
+}
+
+// A hash that two sequences have computed is found as the pages of one of them, which go group by group: those of a group that are left
+// need room when they are held again.
+func TestFitsLooksAtEveryGroup(t *testing.T) {
+	s, err := New(Config{Scheme: VLLM, PageTokens: 1, Pool: 60, Layout: Layout{FullBytes: 3, FullLayers: 3, WindowBytes: 1, WindowLayers: 1, WindowTokens: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := []Token{1, 2, 3, 4, 5}
+	var first, second, third Sequence
+	for _, q := range []*Sequence{&first, &second} {
+		s.Open(q, Match{}, text)
+	}
+	for _, q := range []*Sequence{&first, &second} {
+		if !s.MakeRoom(s.Chunk(0, 4, q)) {
+			t.Fatal("no room")
+		}
+		s.GrowChunk(q, 4)
+		s.Commit(q, text[:4])
+	}
+	s.Close(&first, nil)
+	b := s.(*blocks)
+	s.MakeRoom(Need{A: int64(b.free() + 4)}) // the pages of one group
+	m := s.Find(text[:4])
+	room := int64(b.pages-b.used()) - int64(2*4+b.ring(4)) // beside what the hit takes of the two other groups
+	if m.Length != 4 || !s.Fits(m, Need{A: room}) || s.Fits(m, Need{A: room + 1}) {
+		t.Fatalf("found %d tokens; %d pages fit: %v, one more: %v; want 4, true, false", m.Length, room, s.Fits(m, Need{A: room}), s.Fits(m, Need{A: room + 1}))
+	}
+	if s.Open(&third, m, text); !s.MakeRoom(Need{A: room}) {
+		t.Error("what fits has no room")
+	}
+}
+
+// The first token behind a prompt gives back what its last part held: to make room for several at once would evict more.
+func TestAtOnceBehindAPrompt(t *testing.T) {
+	s, err := New(Config{Scheme: VLLM, PageTokens: 1, Pool: 40, Ahead: true, Layout: Layout{FullBytes: 1, FullLayers: 1, WindowBytes: 1, WindowLayers: 1, WindowTokens: 4}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := s.(*blocks)
+	var q Sequence
+	text := []Token{1, 2, 3, 4, 5, 6, 7, 8}
+	s.Open(&q, Match{}, text)
+	s.GrowChunk(&q, 8)
+	s.Commit(&q, text)
+	s.Grow(&q, 9)
+	if free := int64(b.free()); !s.AtOnce(Need{A: free}) || s.AtOnce(Need{A: free + 1}) {
+		t.Errorf("at 9 tokens what is free can be taken at once: %v, more: %v; want true, false", s.AtOnce(Need{A: free}), s.AtOnce(Need{A: free + 1}))
+	}
+	if s.Grow(&q, 10); !s.AtOnce(Need{A: int64(b.free() + 1)}) {
+		t.Error("at 10 tokens all has been given back, and more cannot be taken at once")
+	}
+}
+
+// Where a window begins within a page, the token before it, which a step that is under way sees, may lie in another page. All tokens at once
+// end as one by one do.
+func TestWindowOfTheStepBefore(t *testing.T) {
+	var got []Figures
+	for _, to := range [][]int{{5, 6, 7}, {5, 7}} {
+		s, err := New(Config{Scheme: VLLM, PageTokens: 2, Pool: 20, Ahead: true, Layout: Layout{FullBytes: 1, FullLayers: 1, WindowBytes: 1, WindowLayers: 1, WindowTokens: 1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var q Sequence
+		text := []Token{1, 2, 3, 4}
+		s.Open(&q, Match{}, text)
+		s.GrowChunk(&q, 4)
+		s.Commit(&q, text)
+		for _, n := range to {
+			s.Grow(&q, n)
+		}
+		got = append(got, s.Figures())
+	}
+	if got[0] != got[1] {
+		t.Errorf("step by step and at once:\n%+v\n%+v", got[0], got[1])
+	}
 }
 
 func TestConfigs(t *testing.T) {
