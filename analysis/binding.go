@@ -13,6 +13,7 @@ import (
 const (
 	prefillHeavy = .7  // share of the time that goes into prefills from which they are what the engine is short of,
 	prefillSure  = .85 // and from which that is sure
+	beyondAll    = .1  // share of the time beyond all of it up to which an estimate may still be right
 	prefillIdle  = .5  // the engine's own share under which an estimate of more is wrong
 	fewQueues    = 5   // samples with a queue that show whether the batch was full
 	batchFull    = .8  // share of these at which it must have been
@@ -23,7 +24,7 @@ const (
 // prefillCompute looks for an engine whose time goes into prefills: by its own count, or else by how many calls came and how long
 // the first turn of each took when little else ran. Prefills of prefixes that were lost again are left out when the hit
 // rate fell, for then eviction caused them.
-func prefillCompute(u unit, log measurement.Log, s measurement.StepResult, below []measurement.StepResult, late some, lost bool) finding {
+func prefillCompute(u unit, log measurement.Log, s measurement.StepResult, below []measurement.StepResult, late some, lost bool, went routing) finding {
 	if u.closed() || late.len() == 0 {
 		return finding{}
 	}
@@ -38,10 +39,20 @@ func prefillCompute(u unit, log measurement.Log, s measurement.StepResult, below
 		share, whose = firsts/all, "prefills of first turns"
 	}
 	f := finding{name: MechanismCompute}
-	cold, where := coldTTFT(u, s, below, in.warm)
-	estimate := value(s.ArrivedRate) * cold / millisIn
+	times := 1 / millisIn / float64(went.engines) // from what a first turn takes to what each takes of the time
 	if !lost {
-		estimate *= all / firsts
+		times *= all / firsts
+	}
+	served := firstTokens(log.Steps[i], ofStep(log.Held(), s.Step))
+	cold, where := coldTTFT(u, s, below, in.warm)
+	if served*cold*times > 1+beyondAll { // more than there was: they waited too
+		if v := measurement.Quantile(ascending(timesOf(in.warm, (*measurement.Turn).TTFTAdmitted)), .5); v < cold {
+			cold, where = v, u.of(s.Rate)+", once admitted"
+		}
+	}
+	estimate := value(s.ArrivedRate) * cold * times
+	if served*cold*times > 1+beyondAll { // or there are more engines than are known
+		estimate = math.NaN()
 	}
 	told := math.NaN()
 	if s.Engine != nil {
@@ -61,9 +72,16 @@ func prefillCompute(u unit, log measurement.Log, s measurement.StepResult, below
 		}
 		f.sentence += ": " + came + "."
 	case estimate >= prefillHeavy && !(told < prefillIdle):
-		f.sentence = fmt.Sprintf("At %s %s need about %.0f %% of the time: %s. The engine did not say.", u.of(s.Rate), whose, 100*estimate, came)
+		of := "the time"
+		if went.engines > 1 {
+			of += fmt.Sprintf(" of %d engines", went.engines)
+		}
+		if estimate > 1+beyondAll {
+			of += ", more than there is, so that a backlog grows"
+		}
+		f.sentence = fmt.Sprintf("At %s %s need about %.0f %% of %s: %s. The engine did not say.", u.of(s.Rate), whose, 100*estimate, of, came)
 		if !math.IsNaN(told) {
-			f.sentence = fmt.Sprintf("At %s %s need about %.0f %% of the time: %s; the engine counts %.0f %%.", u.of(s.Rate), whose, 100*estimate, came, 100*told)
+			f.sentence = fmt.Sprintf("At %s %s need about %.0f %% of %s: %s; the engine counts %.0f %%.", u.of(s.Rate), whose, 100*estimate, of, came, 100*told)
 		}
 	default:
 		return finding{}
@@ -73,6 +91,17 @@ func prefillCompute(u unit, log measurement.Log, s measurement.StepResult, below
 		f.explains = overlapShare(coldSpans(ofStep(log.Held(), s.Step)), late)
 	}
 	return f
+}
+
+// firstTokens is how many first turns got their first token in a step's window, a second.
+func firstTokens(step measurement.Step, turns some) float64 {
+	n := 0
+	for t := range turns.each {
+		if t.Turn == 1 && t.FirstToken >= step.WindowStart && t.FirstToken < step.WindowEnd {
+			n++
+		}
+	}
+	return float64(n) / (step.WindowEnd - step.WindowStart).Seconds()
 }
 
 // uncached are the prompt tokens of turns that had to be prefilled; of a first turn all where the server did not say.
@@ -205,7 +234,7 @@ func crowded(turns, of some, least float64) float64 {
 
 // serverEviction is eviction as the engine tells it, for servers that do not say what of a prompt was cached: its own hit rate fell
 // while it evicted.
-func serverEviction(u unit, s measurement.StepResult, below []measurement.StepResult) finding {
+func serverEviction(u unit, s measurement.StepResult, below []measurement.StepResult, went routing) finding {
 	if s.CacheHitRate != nil || s.Engine == nil || !(value(s.Engine.EvictedRate) > 0) {
 		return finding{}
 	}
@@ -221,13 +250,15 @@ func serverEviction(u unit, s measurement.StepResult, below []measurement.StepRe
 	if !(best-now > hitDrop) {
 		return finding{}
 	}
+	_, gone := lost(s, went, 0, 0, "warm prefixes had been evicted before their next turn came")
 	return finding{name: MechanismEviction, explains: (best - now) / best, sentence: fmt.Sprintf(
-		"The engine evicted %s tokens a second at %s, and by its own count its hit rate fell from %.0f %% at %s to %.0f %%: warm prefixes had been evicted before their next turn came. Which turns missed theirs it does not say.",
-		round(*s.Engine.EvictedRate), u.of(s.Rate), 100*best, u.of(at), 100*now)}
+		"The engine evicted %s tokens a second at %s, and by its own count its hit rate fell from %.0f %% at %s to %.0f %%: %s. Which turns missed theirs it does not say.",
+		round(*s.Engine.EvictedRate), u.of(s.Rate), 100*best, u.of(at), 100*now, gone)}
 }
 
-// slowDecode looks for tokens that come slower. Where their median gap holds and only the long ones grow, or the engine says that
-// its time goes into prefills, the batch is as fast as before: they stand still while prompts are prefilled.
+// slowDecode looks for tokens that come slower. The growth of P95 is that of the median, by which every token is slower, times that of P95 over
+// the median, by which a few are. Where the second is the larger, or the engine says that its time goes into prefills, the batch is not
+// what slows down: tokens stand still while prompts are prefilled.
 func slowDecode(u unit, s measurement.StepResult, below []measurement.StepResult) finding {
 	i := slices.IndexFunc(below, func(b measurement.StepResult) bool { return b.ITLP95 != nil && *b.ITLP95 > 0 })
 	if i < 0 || s.ITLP95 == nil {
@@ -239,10 +270,11 @@ func slowDecode(u unit, s measurement.StepResult, below []measurement.StepResult
 		return finding{}
 	}
 	says := fmt.Sprintf("P95 of the gaps between tokens grew %.1f times, from %s at %s to %s at %s", growth, ms(*b.ITLP95), u.of(b.Rate), ms(*s.ITLP95), rate(s.Rate))
-	if !(value(s.ITLP50) > decodeGrowth*value(b.ITLP50)) {
-		if s.ITLP50 == nil || b.ITLP50 == nil {
-			return finding{name: MechanismDecode, sentence: says + "."}
-		}
+	median := value(s.ITLP50) / value(b.ITLP50)
+	if math.IsNaN(median) {
+		return finding{name: MechanismDecode, sentence: says + "."}
+	}
+	if growth/median > median {
 		return finding{name: MechanismPrefill, sentence: fmt.Sprintf("%s, and their median only from %s to %s: some tokens stand still while prompts are prefilled.", says, ms(*b.ITLP50), ms(*s.ITLP50))}
 	}
 	if s.Engine != nil && value(s.Engine.PrefillBusy) >= prefillHeavy {

@@ -90,6 +90,44 @@ func TestBindingEngine(t *testing.T) {
 			}
 		}
 	}
+	// queued leaves the failing step alone, whose first turns get their first token so much later, in a backlog as long from its start; a simulated
+	// run tells that they waited.
+	queued := func(wait time.Duration, isTold bool) func(*measurement.Log) {
+		return func(l *measurement.Log) {
+			l.Steps = l.Steps[1:]
+			l.Turns = slices.DeleteFunc(l.Turns, func(t measurement.Turn) bool { return t.Step == 0 })
+			for _, t := range l.Turns {
+				if t.Turn == 1 { // as many before the window, which get theirs in it
+					t.Call += 5000
+					t.Due, t.Sent, t.FirstToken, t.LastToken, t.End = t.Due-wait, t.Sent-wait, t.FirstToken-wait, t.LastToken-wait, t.End-wait
+					if t.Due < l.Steps[0].WindowStart {
+						l.Turns = append(l.Turns, t)
+					}
+				}
+			}
+			for i := range l.Turns {
+				if t := &l.Turns[i]; t.Turn == 1 {
+					t.FirstToken, t.LastToken, t.End = t.FirstToken+wait, t.LastToken+wait, t.End+wait
+					if isTold {
+						t.Admitted = t.Sent + wait
+					}
+				}
+			}
+		}
+	}
+	slow := func(by time.Duration) func(*measurement.Log) { // first turns take so much longer
+		return func(l *measurement.Log) {
+			for i := range l.Turns {
+				if t := &l.Turns[i]; t.Turn == 1 {
+					t.FirstToken, t.LastToken, t.End = t.FirstToken+by, t.LastToken+by, t.End+by
+				}
+			}
+		}
+	}
+	ofThree := func(l *measurement.Log) {
+		l.Header.Engine.Details = map[string]any{"fleet": map[string]any{"replicas": 3.}}
+	}
+	saysThree := engineSays{gauges: told{measurement.SampleEngines: 3}, calm: told{measurement.SampleEngines: 3}}
 	busy := func(share float64) engineSays {
 		return engineSays{counters: told{measurement.SamplePrefillBusy: share}, calmCounters: told{measurement.SamplePrefillBusy: .08}}
 	}
@@ -123,8 +161,17 @@ func TestBindingEngine(t *testing.T) {
 		{"which does not tell how long they take", []func(*measurement.Log){cold, silent}, "", "none", []string{"cannot be told"}, MechanismCompute},
 		{"but the engine, which has several prefills going, is idle", []func(*measurement.Log){cold, busy(.2).told}, "", "none", nil, MechanismCompute},
 
+		{"first turns that take as long, and wait twenty seconds before", []func(*measurement.Log){cold, queued(20*second, true)}, MechanismCompute, "low", []string{"At 2 calls/s prefills need about 9", "took 480 ms at 2 calls/s, once admitted"}, ""},
+		{"of which nobody tells how long they waited", []func(*measurement.Log){cold, queued(20*second, false)}, "", "none", nil, MechanismCompute},
+		{"the same work for three engines", []func(*measurement.Log){cold, ofThree}, "", "none", nil, MechanismCompute},
+		{"three times as much for three", []func(*measurement.Log){cold, slow(960 * time.Millisecond), ofThree}, MechanismCompute, "low", []string{"need about 97 % of the time of 3 engines: 2 calls/s came, and the first turn of each took 1440 ms"}, ""},
+		{"of an endpoint whose metrics tell of three", []func(*measurement.Log){cold, slow(960 * time.Millisecond), saysThree.told}, MechanismCompute, "low", []string{"need about 97 % of the time of 3 engines"}, ""},
+		{"which an endpoint does that does not tell that it has three", []func(*measurement.Log){cold, slow(960 * time.Millisecond)}, "", "none", nil, MechanismCompute},
+
 		{"hits of no turn are told, and the server's own fell as it evicted", []func(*measurement.Log){unknownHits, evicts.told}, MechanismEviction, "low",
 			[]string{"The engine evicted 500 tokens a second at 2 calls/s, and by its own count its hit rate fell from 70 % at 1 calls/s to 40 %"}, ""},
+		{"the same of an endpoint whose metrics tell of three", []func(*measurement.Log){unknownHits, evicts.told, saysThree.told}, MechanismEviction, "low",
+			[]string{"had been evicted before their next turn came, or they went to another replica, which the log does not tell"}, ""},
 		{"hits of no turn are told, nor of the server", []func(*measurement.Log){unknownHits}, "", "none", []string{"the hit rate is unknown", "holds nothing of the engine's own queue, batch and KV cache"}, ""},
 	} {
 		log := twoSteps(t, everyTenth, 20*time.Millisecond)
@@ -159,6 +206,8 @@ func TestStalledTokens(t *testing.T) {
 	}{
 		{"no growth", measurement.StepResult{Rate: 2, ITLP50: p(30), ITLP95: p(40)}, "", ""},
 		{"the median grows too", measurement.StepResult{Rate: 2, ITLP50: p(60), ITLP95: p(90), LiveTurnsMean: p(9)}, MechanismDecode, "as the turns in flight grew from 2 to 9: the batch itself slows down."},
+		{"the median doubles, and the long gaps grow fifty times", measurement.StepResult{Rate: 2, ITLP50: p(42), ITLP95: p(1200)}, MechanismPrefill, "P95 of the gaps between tokens grew 54.5 times, from 22 ms at 1 calls/s to 1200 ms at 2, and their median only from 20 ms to 42 ms"},
+		{"all gaps grow nearly alike", measurement.StepResult{Rate: 2, ITLP50: p(38), ITLP95: p(48)}, MechanismDecode, "the batch itself slows down"},
 		{"the median holds", measurement.StepResult{Rate: 2, ITLP50: p(24), ITLP95: p(300)}, MechanismPrefill, "their median only from 20 ms to 24 ms"},
 		{"the engine prefills", measurement.StepResult{Rate: 2, ITLP50: p(90), ITLP95: p(300), Engine: &measurement.EngineResult{PrefillBusy: p(.9)}}, MechanismPrefill, "takes 90 % of its time"},
 		{"the engine decodes", measurement.StepResult{Rate: 2, ITLP50: p(90), ITLP95: p(300), Engine: &measurement.EngineResult{PrefillBusy: p(.1), DecodeBusy: p(.9)}}, MechanismDecode, "the engine decodes for 90 % of its time"},

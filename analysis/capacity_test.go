@@ -77,7 +77,7 @@ func TestLongPrompts(t *testing.T) {
 	}
 
 	r := Analyze(loneTurns(long))
-	if _, err := ReplicasFor(r, 5); err == nil || !strings.Contains(err.Error(), "prompts take longer than the limit even alone, so no number of replicas is enough") {
+	if _, err := ReplicasFor(r, 5); err == nil || !strings.Contains(err.Error(), "prompts take longer than the limit even alone, so no number of endpoints is enough") {
 		t.Errorf("replicas: %v", err)
 	}
 }

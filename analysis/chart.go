@@ -78,7 +78,7 @@ func pictured(r measurement.Results) picture {
 	if !known && len(curve.steps) > 0 {
 		bottom.Add(&notice{"the server did not say how many tokens were cached"})
 	}
-	head := []string{title(r), "SLO knee: " + kneeHead(u, r.Knees.SLO) + "  Curvature knee: " + kneeHead(u, r.Knees.Curvature)}
+	head := []string{title(r), "SLO knee: " + kneeHead(u, r.Knees.SLO, r.Steps) + "  Curvature knee: " + kneeHead(u, r.Knees.Curvature, r.Steps)}
 	return picture{append(head, notes(r, decides)...), u.axis(), waitAxis(top, other), legend, top, bottom}
 }
 
@@ -214,7 +214,7 @@ func overlaid(rs []measurement.Results) (picture, error) {
 		hits, known = append(hits, h...), known || ok
 		k := r.Knees.SLO
 		k.CI95 = [2]*float64{} // the summary has room for it
-		label := fmt.Sprintf("%s (%s): SLO knee %s", r.Label, fidelity(r), strings.TrimSuffix(kneeHead(u, k), "."))
+		label := fmt.Sprintf("%s (%s): SLO knee %s", r.Label, fidelity(r), strings.TrimSuffix(kneeHead(u, k, r.Steps), "."))
 		if d := decider(r); d.objective != nil {
 			label += ", by " + objectiveName(*d.objective)
 		} else if d.note != "" {

@@ -14,6 +14,9 @@ type deployment struct {
 	gpus     int      // of one engine; 0 where that is not told
 	prefill  int      // of the engines, the first that only prefill, where the others only decode
 	scaled   bool     // by an autoscaler: the engines are the most it starts
+	unknown  bool     // what stands behind the endpoint, as of any that is not simulated
+	rhythm   bool     // several replicas among which calls are dealt in turn, or come back to: which meet is up to how many they are
+	alike    bool     // the replicas
 	kv       memoryOf // of one engine
 	settings []string // as "name=value", those of which there is one by name, in a fixed order
 }
@@ -30,19 +33,19 @@ func (m memoryOf) says(u unit) string {
 	if m.bytes <= 0 || m.tokens <= 0 {
 		return ""
 	}
-	out := fmt.Sprintf("%s GB, %s KB a token", sig(float64(m.bytes)/1e9), sig(float64(m.bytes)/float64(m.tokens)/1e3))
+	out := sig(float64(m.bytes)/1e9) + " GB"
 	if m.scheme != "" {
-		out += " as scheme " + m.scheme + " shares it out"
+		out += ", as scheme " + m.scheme + " shares it out"
 	}
 	if m.callTokens > 0 {
-		out += fmt.Sprintf("; %s of %s tokens fit", count(m.calls, strings.TrimSuffix(u.calls(), "s")), grouped(fmt.Sprint(m.callTokens)))
+		return out + fmt.Sprintf("; %s of %s tokens fit", count(m.calls, strings.TrimSuffix(u.calls(), "s")), grouped(fmt.Sprint(m.callTokens)))
 	}
-	return out
+	return out + fmt.Sprintf("; one sequence of %s tokens would fill it", grouped(fmt.Sprint(m.tokens)))
 }
 
 // deploymentOf reads the details of a header. Those of a simulated run tell all of it; a server tells its tensor parallelism at best.
 func deploymentOf(e measurement.Engine) deployment {
-	d := deployment{engines: 1}
+	d := deployment{engines: 1, unknown: e.Kind != "simulated"}
 	number := func(m map[string]any, names ...string) int {
 		for _, name := range names {
 			switch v := m[name].(type) {
@@ -103,6 +106,9 @@ func deploymentOf(e measurement.Engine) deployment {
 		set("router", router)
 	}
 	_, d.scaled = fleet["autoscale"]
+	_, affinity := fleet["affinity_s"]
+	d.rhythm = d.engines > 1 && (affinity || fleet["router"] == nil || fleet["router"] == "round_robin")
+	d.alike = d.prefill == 0 && fleet["replica_gpus"] == nil
 	return d
 }
 
@@ -190,9 +196,8 @@ func distinct(ds []deployment) []string {
 // needs counts what of such a deployment a load needs: replicas, or fleets where it is one, and the GPUs in all of them.
 func (d deployment) needs(n int) string {
 	var of []string
-	what := "replica"
+	what := d.one()
 	if d.engines > 1 {
-		what = "fleet"
 		upTo := ""
 		if d.scaled {
 			upTo = "up to "
@@ -213,13 +218,32 @@ func (d deployment) needs(n int) string {
 			text += fmt.Sprintf(", %s in all%s,", count(all, "GPU"), most)
 		}
 	}
+	if d.unknown {
+		each := ", each"
+		if n == 1 {
+			each = ","
+		}
+		text = strings.TrimSuffix(text, ",") + each + " like the one measured,"
+	}
 	return text
+}
+
+// neighbours are the numbers of replicas a tenth below and above, in words; "" where there is no one number of them.
+func (d deployment) neighbours() string {
+	if !d.alike {
+		return ""
+	}
+	tenth := max(1, (d.engines+5)/10)
+	return fmt.Sprintf("%d and %d replicas", d.engines-tenth, d.engines+tenth)
 }
 
 // one is what stays together, in a word.
 func (d deployment) one() string {
 	if d.engines > 1 {
 		return "fleet"
+	}
+	if d.unknown { // a router with any number of engines may stand there
+		return "endpoint"
 	}
 	return "replica"
 }

@@ -174,16 +174,32 @@ func memory(w io.Writer, u unit, d deployment, e *measurement.EngineResult) {
 	if e.KVPool == nil || e.KVUsageMean == nil {
 		return
 	}
-	pool := grouped(fmt.Sprintf("%.0f", *e.KVPool)) + " tokens"
+	head, pool := "running", fmt.Sprintf("a pool of %s tokens", grouped(fmt.Sprintf("%.0f", *e.KVPool)))
 	if of := d.kv.on(d, u); of != "" {
-		pool += " (" + of + ")"
+		head, pool = of+". Running", "the pool"
+		if d.engines > 1 {
+			pool = "all replicas' pools"
+		}
 	}
-	text := fmt.Sprintf("of a pool of %s running requests hold %.1f %% on average", pool, 100**e.KVUsageMean)
+	share := func(v *float64) string { return plain(v, "%.1f %%", 100) }
+	used, most := share(e.KVUsageMean), ""
 	if e.KVPeak != nil {
-		text += fmt.Sprintf(", %.1f %% at most", 100**e.KVPeak)
+		most = ", " + share(e.KVPeak)
+		if d.engines > 1 || e.WindowUsage != nil {
+			most += " of one"
+		}
+		most += " at most"
 	}
+	if e.WindowUsage != nil {
+		used = share(OfPool(e, e.KVUsed))
+		pool += " of layers that attend to everything"
+	}
+	text := fmt.Sprintf("%s requests hold %s of %s on average%s", head, used, pool, most)
 	if e.KVCached != nil {
-		text += fmt.Sprintf(", and %s %% is cache that nobody holds", plain(OfPool(e, e.KVCached), "%.1f", 100))
+		text += fmt.Sprintf(", and %s is cache that nobody holds", share(OfPool(e, e.KVCached)))
+	}
+	if e.WindowUsage != nil {
+		text += fmt.Sprintf("; of the window layers' own it is %s and %s", share(e.WindowUsage), share(e.WindowCached))
 	}
 	if e.EvictedRate != nil {
 		text += fmt.Sprintf("; %s tokens a second are evicted", round(*e.EvictedRate))

@@ -184,7 +184,7 @@ func unsteady(r measurement.Results) string {
 			pass = append(pass, rate(s.Rate))
 		}
 	}
-	const advice = "the steps are too short or the server is unsteady; measure longer (--min-turns) around there."
+	advice := unsteadyBecause(r, lowest)
 	fail, pass = slices.Compact(fail), slices.Compact(pass)
 	switch {
 	case len(fail) == 0:
@@ -200,6 +200,21 @@ func unsteady(r measurement.Results) string {
 		passes = "pass"
 	}
 	return fmt.Sprintf("%s %s %s but %s %s: %s", strings.Join(fail, ", "), unitOf(r.Config), fails, strings.Join(pass, ", "), passes, advice)
+}
+
+// unsteadyBecause says what it can be that a load fails and a higher one passes, and what to do. What is simulated has no noise of its own.
+func unsteadyBecause(r measurement.Results, load float64) string {
+	d := deploymentOf(r.Engine)
+	switch {
+	case r.Engine.Kind != "simulated":
+		return "the steps are too short or the server is unsteady; measure longer (--min-turns) around there."
+	case d.rhythm && d.alike && !unitOf(r.Config).closed():
+		return fmt.Sprintf("a simulated fleet has no noise, so it is the arrivals of this seed or the rhythm of the router. Calls dealt in turn meet the next call's cold first turn at their replica %s s later (%d replicas at %s), while they last, and which of their turns it meets is up to both. Try %s.",
+			sig(float64(d.engines)/load), d.engines, unitOf(r.Config).of(load), d.others(r.Seed))
+	case d.rhythm:
+		return fmt.Sprintf("a simulated fleet has no noise, so it is the arrivals of this seed or the rhythm of the router, by which calls meet the same others at their replica again and again; try %s.", d.others(r.Seed))
+	}
+	return fmt.Sprintf("a simulated engine has no noise, so it is the arrivals of this seed; measure longer (--min-turns) around there, or try --seed %d.", r.Seed+1)
 }
 
 // rateThatCame names steps whose λ was another one than asked.

@@ -66,6 +66,18 @@ func TestDoubts(t *testing.T) {
 		{"a closed loop cut", func(_ *measurement.Log, r *measurement.Results) { r.Config.Arrivals = closed }, []measurement.StepResult{step(8, flag(measurement.FlagIncomplete))}, "its last step, 8 calls at once, did not end"},
 		{"a step passes above one that fails", nil, judgedAs(step(5, nil), measurement.Pass, step(4, nil), measurement.Fail, step(6, nil), measurement.Fail, step(3, nil), measurement.Pass),
 			"4 calls/s fails but 5 passes: the steps are too short or the server is unsteady; measure longer (--min-turns) around there."},
+		{"a simulated engine has no noise", func(_ *measurement.Log, r *measurement.Results) {
+			r.Engine.Kind, r.Seed = "simulated", 4
+		}, judgedAs(step(5, nil), measurement.Pass, step(4, nil), measurement.Fail), "so it is the arrivals of this seed; measure longer (--min-turns) around there, or try --seed 5."},
+		{"a fleet has a rhythm", func(_ *measurement.Log, r *measurement.Results) {
+			r.Engine.Kind, r.Engine.Details, r.Seed = "simulated", map[string]any{"fleet": map[string]any{"replicas": 56., "router": "round_robin", "affinity_s": 60.}}, 1
+		}, judgedAs(step(2.5, nil), measurement.Pass, step(2, nil), measurement.Fail), "28 s later (56 replicas at 2 calls/s), while they last, and which of their turns it meets is up to both. Try --seed 2, and 50 and 62 replicas."},
+		{"a mixed one has no neighbours", func(_ *measurement.Log, r *measurement.Results) {
+			r.Engine.Kind, r.Engine.Details = "simulated", map[string]any{"fleet": map[string]any{"replicas": 2., "router": "round_robin", "replica_gpus": []any{"l40s", "h100"}}}
+		}, judgedAs(step(2.5, nil), measurement.Pass, step(2, nil), measurement.Fail), "again and again; try --seed 1."},
+		{"a random router has none", func(_ *measurement.Log, r *measurement.Results) {
+			r.Engine.Kind, r.Engine.Details = "simulated", map[string]any{"fleet": map[string]any{"replicas": 56., "router": "random"}}
+		}, judgedAs(step(2.5, nil), measurement.Pass, step(2, nil), measurement.Fail), "so it is the arrivals of this seed; measure longer"},
 		{"one rate fails, then passes", nil, judgedAs(step(3, nil), measurement.Pass, step(4, nil), measurement.Fail, step(4, nil), measurement.Pass),
 			"At 4 calls/s one step fails and another passes: the steps are too short or the server is unsteady; measure longer (--min-turns) around there."},
 		{"one rate passes, then fails", nil, judgedAs(step(3, nil), measurement.Pass, step(4, nil), measurement.Pass, step(4, nil), measurement.Fail),

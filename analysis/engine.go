@@ -72,6 +72,7 @@ func engineOf(step measurement.Step, turns some, samples []measurement.EngineSam
 	r.TTFTMean, r.TTFTRequests = figure(millisIn*ttft.by[0]/ttft.by[1]), figure(ttft.by[1])
 	r.TTFTClientMinus = clientMinus(turns, ttft)
 
+	r.Engines = most(w.gauge(measurement.SampleEngines))
 	w.simulated(&r)
 	if n := len(r.Replicas); n > 1 { // counters are sums: of the time of one
 		for _, busy := range []*float64{r.PrefillBusy, r.DecodeBusy} {

@@ -33,7 +33,8 @@ const (
 // which rates it lies.
 //
 // The interval, given when a quantile of TTFT set the estimate, is that of the logistic curve, widened to hold the interpolated
-// crossing too: where they differ, the form of the curve is in doubt. Where there is no such curve, and for an end that lies more than a step of the grid outside the loads tried, it is where the isotonic curves
+// crossing too: where they differ, the form of the curve is in doubt. A curve on the wrong side of a load that is decided by its own turns
+// is not used: the estimate is the interpolated one, and the interval holds the curve's and both loads beside it. Where there is no such curve, and for an end that lies more than a step of the grid outside the loads tried, it is where the isotonic curves
 // of a P95's own 95 % interval cross the same limit; where the upper bound goes from a number to unknown, its lower end is the last λ that still
 // keeps the limit, and an end that no step bounds is absent. No estimate is extrapolated.
 func SLOKnee(steps []measurement.StepResult, slo []measurement.Objective) measurement.Knee {
@@ -78,6 +79,9 @@ func sloKnee(u unit, steps []measurement.StepResult, slo []measurement.Objective
 	case !math.IsNaN(firstFail):
 		k.Status = measurement.BelowRange
 		notes = append(notes, fmt.Sprintf("Already the lowest load tried, %s, fails: %s.", u.of(firstFail), reasons(u, steps, slo, firstFail)))
+	case !math.IsNaN(lastPass) && steps[0].Rate == steps[len(steps)-1].Rate:
+		k.Status = measurement.AboveRange
+		notes = append(notes, fmt.Sprintf("The one load tried, %s, passes, so the knee lies above it if lower loads pass too. There %s.", u.of(lastPass), reasons(u, steps, slo, lastPass)))
 	case !math.IsNaN(lastPass):
 		k.Status = measurement.AboveRange
 		notes = append(notes, fmt.Sprintf("No step failed; %s is the highest that passed, so the knee lies above it. There %s.", u.of(lastPass), reasons(u, steps, slo, lastPass)))
@@ -125,10 +129,10 @@ func estimate(u unit, k *measurement.Knee, firstFail float64, steps []measuremen
 	}
 	errors := newCurve(decided, func(s *measurement.StepResult) float64 { return value(s.ErrorRate) })
 	take(errors.rising(), math.Nextafter(maxErrorRate, 0), linear, "The error rate", len(slo))
-	fitted, hasFit, knee := measurement.Fit{}, false, 0.
+	fitted, hasFit, l, noFit := measurement.Fit{}, false, logistic{}, ""
 	if o, ok := onlyTTFT(slo); ok {
-		if l, why := fitLogistic(decided, o, *k.Rate, firstFail); why == "" {
-			fitted, hasFit, knee = l.fit(*k.Rate, firstFail), true, l.knee
+		if l, noFit = fitLogistic(decided, o, *k.Rate, firstFail); noFit == "" {
+			fitted, hasFit = l.fit(*k.Rate, firstFail), true
 			k.Logistic = &fitted
 		}
 	}
@@ -156,7 +160,7 @@ func estimate(u unit, k *measurement.Knee, firstFail float64, steps []measuremen
 			f := *fitted.Estimate
 			k.Estimate = &f
 			held := ""
-			switch at := math.Exp(knee); {
+			switch at := math.Exp(l.knee); {
 			case at < f*(1-1e-9):
 				held = fmt.Sprintf(" (%s, and the estimate is held at the largest load that passes)", Apart(3, at, f)[0])
 			case at > f*(1+1e-9):
@@ -176,6 +180,18 @@ func estimate(u unit, k *measurement.Knee, firstFail float64, steps []measuremen
 				}
 			}
 			low, high = min(best, *fitted.Estimate), max(best, *fitted.Estimate)
+		}
+		if l.contradicts {
+			var ends [2]float64
+			ends[0], ends[1] = l.interval()
+			notes = append(notes, "The estimate is interpolated between the loads beside it, and its interval reaches over both and that of the curve: "+noFit+".")
+			low, high = *k.Rate, firstFail
+			if lo := figure(math.Exp(ends[0])); lo != nil && (k.CI95[0] == nil || *lo < *k.CI95[0]) {
+				k.CI95[0] = lo
+			}
+			if hi := figure(math.Exp(ends[1])); hi != nil && (k.CI95[1] == nil || *hi > *k.CI95[1]) {
+				k.CI95[1] = hi
+			}
 		}
 		if lo := k.CI95[0]; lo != nil {
 			*lo = min(*lo, low)
@@ -517,12 +533,34 @@ func saturationKnee(u unit, steps []measurement.StepResult) measurement.Knee {
 		k.Note = fmt.Sprintf("Already %s.", kept(u, steps, c.x[0], c.y[0]))
 	case i == len(c.x):
 		k.Status, k.Rate = measurement.AboveRange, &c.x[i-1]
-		k.Note = fmt.Sprintf("Up to %s at least 95 %% of the %s that come are completed.", u.of(c.x[i-1]), u.answers())
+		k.Note = fmt.Sprintf("Up to %s at least 95 %% of the %s that come are completed.", u.of(c.x[i-1]), u.answers()) + unread(u, steps, c.x[i-1])
 	default:
 		k.Status, k.Rate, k.Estimate = measurement.Found, &c.x[i-1], figure(x)
 		k.Note = fmt.Sprintf("Of the loads asked, %s; %s.", kept(u, steps, c.x[i-1], c.y[i-1]), kept(u, steps, c.x[i], c.y[i]))
 	}
 	return k
+}
+
+// unread says why higher loads that were tried tell nothing of saturation; "" where there are none.
+func unread(u unit, steps []measurement.StepResult, highest float64) string {
+	var capped, others []string
+	for _, s := range byRate(whole(steps)) {
+		switch {
+		case s.Rate <= highest || s.MeasuredTurns == 0:
+		case slices.Contains(s.Flags, measurement.FlagCapBound):
+			capped = append(capped, rate(s.Rate))
+		default:
+			others = append(others, rate(s.Rate))
+		}
+	}
+	out := ""
+	if at := slices.Compact(capped); len(at) > 0 {
+		out += fmt.Sprintf(" At %s %s the cap on concurrent %s held some back, so that it cannot be read there: raise --max-concurrent-calls.", listed(at), u, u.calls())
+	}
+	if at := slices.Compact(others); len(at) > 0 {
+		out += fmt.Sprintf(" At %s %s it is not known how many %s were in flight, so that it cannot be read there.", listed(at), u, u.answers())
+	}
+	return out
 }
 
 // kept says what was asked, what of it came, and what of that was completed.

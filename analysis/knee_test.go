@@ -417,3 +417,30 @@ func checkLadder(t *testing.T, l ladder, tolerance float64) {
 		is("Kneedle", c.x[i], l.chord)
 	}
 }
+
+// A load at which the cap held calls back tells nothing of what the server completes, and is not passed off as untried.
+func TestSaturationWhereTheCapHeldCalls(t *testing.T) {
+	kept := 1.
+	var steps []measurement.StepResult
+	for i, x := range []float64{6, 12, 18} {
+		s := points([3]float64{x, 40})[0]
+		s.Step, s.MeasuredTurns, s.ThroughputTurns, s.SaturationRatio = i, 100, figure(3*x), &kept
+		steps = append(steps, s)
+	}
+	steps[2].SaturationRatio, steps[2].Flags, steps[2].Verdict = nil, []string{measurement.FlagCapBound}, measurement.Undecided
+	steps[2].ThroughputTurns = figure(39.3)
+	k := SaturationKnee(steps)
+	if head := kneeHead(perSecond, k, steps); head != "above 12 calls/s, the highest load that tells." || !strings.Contains(k.Note, "At 18 calls/s the cap on concurrent calls held some back, so that it cannot be read there") {
+		t.Errorf("saturation: %s %q", head, k.Note)
+	}
+	if said := othersSentence(perSecond, otherKnees(perSecond, measurement.Config{Turns: 4}, steps)); !strings.Contains(said, "throughput peaks above 12") {
+		t.Errorf("what the cap lets through is taken for what the server does: %s", said)
+	}
+	if head := kneeHead(perSecond, SaturationKnee(steps[:2]), steps[:2]); head != "above 12 calls/s, the range tried." {
+		t.Errorf("nothing above was tried: %s", head)
+	}
+	one := SLOKnee(steps[:1], slo300)
+	if one.Status != measurement.AboveRange || !strings.Contains(one.Note, "The one load tried, 6 calls/s, passes, so the knee lies above it if lower loads pass too.") {
+		t.Errorf("one load: %+v", one)
+	}
+}

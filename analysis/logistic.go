@@ -30,11 +30,14 @@ type logistic struct {
 
 	knee, slope float64
 	best        float64 // the likelihood there
+
+	contradicts bool // what the own turns of a load of the bracket decide, so that it is not to be believed
 }
 
 // fitLogistic fits the late turns of the decided steps. A step weighs what its turns are worth (n_eff), so that an
 // overloaded one, whose turns all resemble their neighbours, hardly pulls. Where there is nothing to fit it says why: fewer than
-// three loads that tell how many turns were late, no load on one side of the share allowed, a share that does not rise with λ, or a curve that crosses where nothing was tried.
+// three loads that tell how many turns were late, no load on one side of the share allowed, a share that does not rise with λ, a curve that crosses where nothing was tried,
+// or one that crosses on the wrong side of a load of the bracket whose own turns decide.
 func fitLogistic(steps []measurement.StepResult, o measurement.Objective, lastPass, firstFail float64) (l logistic, why string) {
 	l = logistic{target: logit(1 - o.Quantile), center: (math.Log(lastPass) + math.Log(firstFail)) / 2, scale: 1}
 	for _, s := range byRate(steps) {
@@ -74,7 +77,44 @@ func fitLogistic(steps []measurement.StepResult, o measurement.Objective, lastPa
 		}
 	}
 	l.scale = max(1, misfit/float64(max(1, told-2)))
-	return l, ""
+	why = l.against(lastPass, firstFail, 1-o.Quantile)
+	l.contradicts = why != ""
+	return l, why
+}
+
+// against says that the curve crosses the limit at or above the first failing load though its own turns decide that it fails, or at or below the
+// largest passing one though they decide that it passes; "" where it does neither. Then the form of the curve is wrong, mostly as the
+// loads are not in order of lateness, and what each load's own turns say is nearer to the truth.
+func (l *logistic) against(lastPass, firstFail, allowed float64) string {
+	const as = 1e-9 // of two loads
+	at := math.Exp(l.knee)
+	wrong, side, does := 0., "", ""
+	for _, s := range l.shares {
+		x, decided := math.Exp(s.x), tested(s.late, s.n, allowed)
+		switch {
+		case math.Abs(x-firstFail) <= as*x && decided == measurement.Fail:
+			if at >= firstFail*(1-as) {
+				wrong, side, does = firstFail, "not below", "fails"
+			}
+		case math.Abs(x-lastPass) <= as*x && decided == measurement.Pass:
+			if at <= lastPass*(1+as) {
+				wrong, side, does = lastPass, "not above", "passes"
+			}
+		}
+	}
+	if side == "" {
+		return ""
+	}
+	why := "the share of late turns rises otherwise than such a curve"
+	for i, s := range l.shares {
+		for _, below := range l.shares[:i] {
+			if a, b := below.late/below.n, s.late/s.n; a > max(b, allowed) && why[len(why)-1] == 'e' {
+				late := Apart(2, 100*a, 100*b)
+				why = fmt.Sprintf("the loads are not in order of lateness, for %s %% of the turns are late at %s and %s %% at %s", late[0], rate(rounded(math.Exp(below.x))), late[1], rate(rounded(math.Exp(s.x))))
+			}
+		}
+	}
+	return fmt.Sprintf("a logistic curve through the late turns of all loads would cross the limit at %s, %s %s, which %s by the test of its own turns at 95 %%, and these are to be believed: %s", Apart(3, at, wrong)[0], side, rate(wrong), does, why)
 }
 
 func logit(p float64) float64 { return math.Log(p / (1 - p)) }

@@ -139,3 +139,54 @@ func TestLogisticBesideTheEstimate(t *testing.T) {
 		t.Errorf("estimate %v, want 3 at most", *f.Estimate)
 	}
 }
+
+// The late turns of these loads are those of a fleet whose calls meet each other at some loads only.
+func TestACurveThatItsOwnLoadsContradictIsNotBelieved(t *testing.T) {
+	at := func(loads ...[2]float64) measurement.Results {
+		var steps []measurement.StepResult
+		for i, l := range loads {
+			s := points([3]float64{l[0], 300 * (.5 + 10*l[1]/3000)})[0]
+			s.TTFTP95CI = [2]*float64{figure(.95 * *s.TTFTP95), figure(1.05 * *s.TTFTP95)}
+			late, n := int(l[1]), 3000.
+			p := holdProbability(l[1], n, .05)
+			s.Step, s.MeasuredTurns, s.LateTurns, s.NEff, s.PassProbability, s.Decided = i, 3000, &late, &n, &p, tested(l[1], n, .05)
+			steps = append(steps, s)
+		}
+		return measurement.Results{Label: "x", Config: measurement.Config{Turns: 4, SLO: slo300}, Steps: steps}
+	}
+	for _, c := range []struct {
+		why       string
+		r         measurement.Results
+		pass, bad float64
+		want      string // of the note; "" where the curve is believed
+	}{
+		{"more are late at the first failing load than above it", at([2]float64{1, 3}, [2]float64{1.5, 10}, [2]float64{2, 216}, [2]float64{2.5, 210}), 1.5, 2,
+			"not below 2, which fails by the test of its own turns at 95 %, and these are to be believed: the loads are not in order of lateness, for 7.2 % of the turns are late at 2 and 7 % at 2.5."},
+		{"a wave of failures passes through the grid", at([2]float64{1, 60}, [2]float64{2, 300}, [2]float64{3, 100}, [2]float64{4, 90}, [2]float64{5, 900}), 1, 2, "not below 2"},
+		{"the curve lies under a load that surely passes", at([2]float64{1, 140}, [2]float64{2, 145}, [2]float64{3, 100}, [2]float64{4, 2000}, [2]float64{5, 2100}, [2]float64{6, 2150}), 3, 4, "not above 3, which passes"},
+		{"in order", at([2]float64{1, 3}, [2]float64{1.5, 40}, [2]float64{2, 216}, [2]float64{2.5, 500}), 1.5, 2, ""},
+	} {
+		k := SLOKnee(c.r.Steps, slo300)
+		_, why := fitOf(c.r)
+		sure, _ := HoldsAt(c.r, c.bad)
+		if k.Estimate == nil || k.CI95[0] == nil || k.CI95[1] == nil || *k.Estimate < *k.CI95[0] || *k.Estimate > *k.CI95[1] {
+			t.Errorf("%s: the estimate %v is outside of %v to %v", c.why, value(k.Estimate), value(k.CI95[0]), value(k.CI95[1]))
+			continue
+		}
+		if c.want == "" {
+			if k.Logistic == nil || why != "" || !strings.Contains(HowSure(c.r), "By the logistic curve") {
+				t.Errorf("%s: no curve: %s", c.why, why)
+			}
+			continue
+		}
+		if k.Logistic != nil || how(k) != "interpolated" || *k.Estimate > c.bad || *k.Estimate < c.pass || *k.CI95[0] > c.pass || *k.CI95[1] < c.bad || !strings.Contains(k.Note, c.want) {
+			t.Errorf("%s: %s %v in %v to %v, want it between %v and %v: %q", c.why, how(k), *k.Estimate, *k.CI95[0], *k.CI95[1], c.pass, c.bad, k.Note)
+		}
+		if said := HowSure(c.r); strings.Contains(said, "it is ") || !strings.Contains(said, "which contradicts them") {
+			t.Errorf("%s: how sure: %q", c.why, said)
+		}
+		if strings.Contains(sure, "By the logistic curve") || !strings.Contains(sure, "are to be believed") {
+			t.Errorf("%s: at %v: %q", c.why, c.bad, sure)
+		}
+	}
+}

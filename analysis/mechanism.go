@@ -106,16 +106,21 @@ func Mechanism(log measurement.Log, r measurement.Results) measurement.Mechanism
 		late, inTime, decode.explains = some{}, some{}, 1
 	}
 
-	evicted := eviction(u, s, below, late)
+	turns := ofStep(log.Held(), s.Step)
+	went := routingOf(deploymentOf(r.Engine), s.Engine, turns)
+	evicted := eviction(u, s, below, late, went)
 	if evicted.name == "" {
-		evicted = fewEvictions(u, s, below, late, inTime)
+		evicted = fewEvictions(u, s, below, late, inTime, went)
 	}
 	if evicted.name == "" {
-		evicted = serverEviction(u, s, below)
+		evicted = misrouted(u, s, went, warmTurns(log, s), late, inTime)
+	}
+	if evicted.name == "" {
+		evicted = serverEviction(u, s, below, went)
 	}
 	var found []finding
 	for _, f := range []finding{client(u, log, s, r.Config.SLO), failures(u, s), engineLimit(u, log, s, late, inTime, r.Engine), evicted,
-		longPrompts(u, log, s, r.Config.SLO, late, inTime), prefillCompute(u, log, s, below, late, evicted.name != ""), coldPrefill(u, log, s, late, inTime),
+		longPrompts(u, log, s, r.Config.SLO, late, inTime), prefillCompute(u, log, s, below, late, evicted.name != "", went), coldPrefill(u, s, turns, late, inTime, went),
 		fullKV(u, log, s, late, inTime), decode} {
 		if f.name != "" {
 			found = append(found, f)
@@ -219,6 +224,15 @@ func lateTurns(log measurement.Log, s measurement.StepResult, limitMS float64) (
 	return late, inTime
 }
 
+// warmTurns are the first turns of the window.
+func warmTurns(log measurement.Log, s measurement.StepResult) some {
+	i := slices.IndexFunc(log.Steps, func(l measurement.Step) bool { return l.Step == s.Step })
+	if i < 0 {
+		return some{}
+	}
+	return windowOf(log.Steps[i], ofStep(log.Held(), s.Step)).warm
+}
+
 func clientBound(s measurement.StepResult) string {
 	for _, f := range []string{measurement.FlagCapBound, measurement.FlagClientLimited} {
 		if slices.Contains(s.Flags, f) {
@@ -293,7 +307,7 @@ func fromSent(s measurement.StepResult) string {
 	return fmt.Sprintf(": counted from sent, P95 TTFT is %s", ms(*s.TTFTSentP95))
 }
 
-func eviction(u unit, s measurement.StepResult, below []measurement.StepResult, late some) finding {
+func eviction(u unit, s measurement.StepResult, below []measurement.StepResult, late some, went routing) finding {
 	best, bestRate := math.NaN(), 0.
 	for _, b := range below {
 		if h := value(b.CacheHitRate); h > best || math.IsNaN(best) && !math.IsNaN(h) {
@@ -304,17 +318,20 @@ func eviction(u unit, s measurement.StepResult, below []measurement.StepResult, 
 	if !(best-now > hitDrop) {
 		return finding{}
 	}
-	missed, known := 0, 0
-	for t := range late.each {
+	missed, known, strays := 0, 0, 0
+	for at, t := range late.numbered {
 		if hitKnown(t) {
 			known++
 			if float64(t.CachedTokens) < (best-hitDrop)*float64(t.PromptTokens) {
 				missed++
+				if went.strays[at] {
+					strays++
+				}
 			}
 		}
 	}
-	name, gone := lost(s, "warm prefixes had been evicted before their next turn came")
-	f := finding{name: name, sure: best-now > 2*hitDrop}
+	name, gone := lost(s, went, missed, strays, "warm prefixes had been evicted before their next turn came")
+	f := finding{name: name, sure: best-now > 2*hitDrop && !(went.blind() && name == MechanismEviction)}
 	f.sentence = fmt.Sprintf("The cache hit rate fell from %.0f %% at %s to %.0f %% at %s: %s", 100*best, u.of(bestRate), 100*now, rate(s.Rate), gone)
 	if known > 0 {
 		f.explains = float64(missed) / float64(known)
@@ -327,9 +344,9 @@ func eviction(u unit, s measurement.StepResult, below []measurement.StepResult, 
 
 // fewEvictions looks for prefixes that were gone when their turns came, where so few were that the hit rate hardly shows it: one turn in
 // twenty is enough to move a P95.
-func fewEvictions(u unit, s measurement.StepResult, below []measurement.StepResult, late, inTime some) finding {
-	missed, known := misses(late)
-	alike, others := misses(inTime)
+func fewEvictions(u unit, s measurement.StepResult, below []measurement.StepResult, late, inTime some, went routing) finding {
+	missed, known, strays := misses(late, went)
+	alike, others, _ := misses(inTime, went)
 	of, than := float64(missed)/float64(max(1, known)), float64(alike)/float64(max(1, others))
 	if known < 5 || of < than+partMargin {
 		return finding{}
@@ -339,8 +356,8 @@ func fewEvictions(u unit, s measurement.StepResult, below []measurement.StepResu
 	if none && others == alike && !slices.ContainsFunc(below, func(b measurement.StepResult) bool { return value(b.CacheHitRate) > hitDrop }) {
 		return finding{} // nobody ever found one, so there is none to lose
 	}
-	name, gone := lost(s, "it had been evicted before their turn came")
-	f := finding{name: name, explains: of - than, sure: others >= fairCompare && known >= 10 && of > lateShare}
+	name, gone := lost(s, went, missed, strays, "it had been evicted before their turn came")
+	f := finding{name: name, explains: of - than, sure: others >= fairCompare && known >= 10 && of > lateShare && !(went.blind() && name == MechanismEviction)}
 	f.sentence = fmt.Sprintf("At %s %d of the %d turns over the limit had lost more than half of their prefix", u.of(s.Rate), missed, known)
 	if others > 0 {
 		f.sentence += fmt.Sprintf(", %d of the %d in time", alike, others)
@@ -349,35 +366,46 @@ func fewEvictions(u unit, s measurement.StepResult, below []measurement.StepResu
 	return f
 }
 
-// lost is what took prefixes that are missed, and that in words: eviction, in the words evicted, unless there are several replicas that
-// evicted nothing.
-func lost(s measurement.StepResult, evicted string) (mechanism, words string) {
-	if e := s.Engine; e != nil && len(e.Replicas) > 1 && e.EvictedRate != nil && *e.EvictedRate == 0 {
+// lost is what took prefixes that turns missed, and that in words: eviction, in the words evicted, unless most of the turns went to another
+// replica than the one that had it, or there are several that evicted nothing.
+func lost(s measurement.StepResult, went routing, missed, strays int, evicted string) (mechanism, words string) {
+	e := s.Engine
+	switch {
+	case 2*strays > missed:
+		return MechanismRouting, fmt.Sprintf("%d of these went to another replica than the turn before them, which had it still", strays)
+	case e != nil && len(e.Replicas) > 1 && e.EvictedRate != nil && *e.EvictedRate == 0:
 		return MechanismRouting, "nothing was evicted, so they went to another replica than the turns before them"
+	case went.blind():
+		return MechanismEviction, evicted + ", or they went to another replica, which the log does not tell"
 	}
 	return MechanismEviction, evicted
 }
 
-// misses counts the turns that found less than half of their prompt cached, of those of which that is known.
-func misses(turns some) (missed, known int) {
-	for t := range turns.each {
+// misses counts the turns that found less than half of their prompt cached, of those of which that is known, and those of them that left it
+// at another replica.
+func misses(turns some, went routing) (missed, known, strays int) {
+	for at, t := range turns.numbered {
 		if hitKnown(t) {
 			known++
 			if 2*t.CachedTokens < t.PromptTokens {
 				missed++
+				if went.strays[at] {
+					strays++
+				}
 			}
 		}
 	}
-	return missed, known
+	return missed, known, strays
 }
 
 // coldPrefill looks for late turns that waited, from due to first token, while another call's first turn was between sent and
-// first token. A long wait overlaps more of everything, so the turns in time stand beside them.
-func coldPrefill(u unit, log measurement.Log, s measurement.StepResult, late, inTime some) finding {
+// first token, on the same replica where there are several. A long wait overlaps more of everything, so the turns in time stand beside them. Of
+// a fleet whose log does not tell which replica a turn went to it is never sure.
+func coldPrefill(u unit, s measurement.StepResult, turns, late, inTime some, went routing) finding {
 	if late.len() == 0 {
 		return finding{}
 	}
-	cold := coldSpans(ofStep(log.Held(), s.Step))
+	cold := coldSpans(turns)
 	of, than := overlapShare(cold, late), overlapShare(cold, inTime)
 	part := inTime.len() >= fairCompare && of > than+partMargin
 	if !part && (!(of > lateShare) || inTime.len() > 0 && of < than+shareMargin) {
@@ -385,11 +413,17 @@ func coldPrefill(u unit, log measurement.Log, s measurement.StepResult, late, in
 	}
 	f := finding{name: MechanismPrefill}
 	if inTime.len() > 0 { // without any in time, chance alone may have made the overlap
-		f.explains, f.sure = of-than, inTime.len() >= fairCompare && of-than > 3*shareMargin && of > lateShare
+		f.explains, f.sure = of-than, inTime.len() >= fairCompare && of-than > 3*shareMargin && of > lateShare && !went.blind()
 	}
 	f.sentence = fmt.Sprintf("At %s %.0f %% of the %d turns over the limit waited while another call's first turn was being prefilled", u.of(s.Rate), 100*of, late.len())
+	if went.told {
+		f.sentence += " on the same replica"
+	}
 	if inTime.len() > 0 {
 		f.sentence += fmt.Sprintf(", %.0f %% of the %d in time", 100*than, inTime.len())
+	}
+	if went.blind() {
+		f.sentence += "; whether on the same replica the log does not tell"
 	}
 	f.sentence += "."
 	return f
@@ -400,32 +434,46 @@ type span struct {
 	from, to time.Duration
 }
 
-// coldSpans are the prefills of first turns, from sent to first token, by start.
-func coldSpans(turns some) []span {
-	var out []span
+// spans are those of one replica, by their start, and the length of the longest.
+type spans struct {
+	list    []span
+	longest time.Duration
+}
+
+// coldSpans are the prefills of first turns, from sent to first token, by replica; 0 is the one there is, or any where that is not told.
+func coldSpans(turns some) map[int32]*spans {
+	out := map[int32]*spans{}
 	for t := range turns.each {
 		if t.Turn == 1 && t.Sent >= 0 && t.FirstToken >= t.Sent {
-			out = append(out, span{t.Call, t.Sent, t.FirstToken})
+			on := out[t.Replica]
+			if on == nil {
+				on = new(spans)
+				out[t.Replica] = on
+			}
+			on.list = append(on.list, span{t.Call, t.Sent, t.FirstToken})
+			on.longest = max(on.longest, t.FirstToken-t.Sent)
 		}
 	}
-	slices.SortFunc(out, func(a, b span) int { return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.call, b.call)) })
+	for _, on := range out {
+		slices.SortFunc(on.list, func(a, b span) int { return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.call, b.call)) })
+	}
 	return out
 }
 
-// overlapShare is the share of turns whose wait overlaps a span of another call; NaN of none. Spans stand by their start.
-func overlapShare(spans []span, turns some) float64 {
-	var longest time.Duration
-	for _, s := range spans {
-		longest = max(longest, s.to-s.from)
-	}
+// overlapShare is the share of turns whose wait overlaps a span of another call on their replica; NaN of none.
+func overlapShare(cold map[int32]*spans, turns some) float64 {
 	n := 0
 	for t := range turns.each {
+		on := cold[t.Replica]
+		if on == nil {
+			continue
+		}
 		until := t.FirstToken
 		if until < 0 {
 			until = t.End
 		}
-		first, _ := slices.BinarySearchFunc(spans, t.Due-longest, func(s span, at time.Duration) int { return cmp.Compare(s.from, at) })
-		for _, s := range spans[first:] { // those before have ended
+		first, _ := slices.BinarySearchFunc(on.list, t.Due-on.longest, func(s span, at time.Duration) int { return cmp.Compare(s.from, at) })
+		for _, s := range on.list[first:] { // those before have ended
 			if s.from >= until {
 				break
 			}

@@ -161,10 +161,10 @@ func TestMisrouted(t *testing.T) {
 		want     string
 	}{{2, 0, MechanismRouting}, {2, 5, MechanismEviction}, {1, 0, MechanismEviction}} {
 		s := measurement.StepResult{Rate: 1, CacheHitRate: p(.8), Engine: &measurement.EngineResult{EvictedRate: p(c.evicted), Replicas: make([]measurement.ReplicaResult, c.replicas)}}
-		if f := fewEvictions(u, s, nil, late, inTime); f.name != c.want {
+		if f := fewEvictions(u, s, nil, late, inTime, routing{}); f.name != c.want {
 			t.Errorf("%d replicas, %v tokens evicted a second: %q, want %q", c.replicas, c.evicted, f.name, c.want)
 		}
-		if f := eviction(u, s, []measurement.StepResult{{Rate: .5, CacheHitRate: p(.99)}}, late); f.name != c.want {
+		if f := eviction(u, s, []measurement.StepResult{{Rate: .5, CacheHitRate: p(.99)}}, late, routing{}); f.name != c.want {
 			t.Errorf("%d replicas, %v tokens evicted a second, over all: %q, want %q", c.replicas, c.evicted, f.name, c.want)
 		}
 	}

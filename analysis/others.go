@@ -32,6 +32,9 @@ func otherKnees(u unit, c measurement.Config, steps []measurement.StepResult) []
 // throughputKnee is where most turns are completed. While every load completes what arrives the most is not known yet.
 func throughputKnee(u unit, c measurement.Config, steps []measurement.StepResult) measurement.Knee {
 	k := measurement.Knee{Status: measurement.NoKnee, Method: MethodThroughput}
+	steps = slices.DeleteFunc(slices.Clone(steps), func(s measurement.StepResult) bool { // what the cap lets through is its own figure
+		return !u.closed() && slices.Contains(s.Flags, measurement.FlagCapBound)
+	})
 	done := newCurve(steps, func(s *measurement.StepResult) float64 { return value(s.ThroughputTurns) })
 	if len(done.x) < 2 || c.Turns < 1 {
 		return k

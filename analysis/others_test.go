@@ -70,6 +70,8 @@ func TestReplicasFor(t *testing.T) {
 	none := math.NaN()
 	loop := with(measurement.Found, 8, 9, 8, 10)
 	loop.Config.Arrivals = closed
+	bursts := with(measurement.Found, 4, 4.5, 3, 5)
+	bursts.Config.Arrivals = "burst"
 	requests := with(measurement.Found, 4, 4.5, 3, 5)
 	requests.Config.LoadOf = measurement.Requests
 	for _, c := range []struct {
@@ -79,20 +81,22 @@ func TestReplicasFor(t *testing.T) {
 		want   string // of the answer or of the refusal
 		ok     bool
 	}{
-		{"between", with(measurement.Found, .8, .9, .6, 1.3), 2.5, "2.5 calls/s need 4 replicas for P95 TTFT at most 300 ms: 0.8 calls/s is the largest load that passes, where the objectives were seen to hold, so provision by it. By the estimate of where the limit is crossed, 0.9, 3 would do, where they hold or fail by chance; by the ends of its 95 % interval, 0.6 to 1.3, 2 to 5. The interval reaches below the load that passed: only 5 are surely enough", true},
+		{"between", with(measurement.Found, .8, .9, .6, 1.3), 2.5, "2.5 calls/s need 4 endpoints, each like the one measured, for P95 TTFT at most 300 ms: 0.8 calls/s is the largest load that passes, where the objectives were seen to hold, so provision by it. By the estimate of where the limit is crossed, 0.9, 3 would do, where they hold or fail by chance; by the ends of its 95 % interval, 0.6 to 1.3, 2 to 5. The interval reaches below the load that passed: only 5 are surely enough", true},
 		{"a whole number of times", with(measurement.Found, .5, .5, .5, .5), 2.5, "The estimate of where the limit is crossed lies no higher, so the objectives hold there or fail by chance; by both ends of its 95 % interval, 0.5 to 0.5, 5.", true},
-		{"one", with(measurement.Found, 4, 4.5, 3, 5), 2.5, "need 1 replica for", true},
+		{"one", with(measurement.Found, 4, 4.5, 3, 5), 2.5, "need 1 endpoint, like the one measured, for", true},
 		{"no upper end", with(measurement.Found, .8, .9, .6, none), 2.5, "by the lower end of its 95 % interval, 0.6 or more, at most 5, and how few would do is not known.", true},
 		{"no lower end", with(measurement.Found, .8, .9, none, 1.3), 2.5, "by the upper end of its 95 % interval, up to 1.3, at least 2, and how many are surely enough is not known.", true},
 		{"no estimate: by the rate that passed", with(measurement.Found, .8, none, none, none), 2.5, "There is no estimate of where the limit is crossed", true},
-		{"a hair more than one carries", with(measurement.Found, .1489, .2, .1489, .3), .149, "0.149 calls/s need 2 replicas for P95 TTFT at most 300 ms: 0.1489 calls/s is", true},
-		{"no more than one carries", with(measurement.Found, .149, .2, .149, .3), .149, "0.149 calls/s need 1 replica for P95 TTFT at most 300 ms: 0.149 calls/s is", true},
-		{"above the range", with(measurement.AboveRange, .8, none, none, none), 2.5, "the SLO knee lies above 0.8 calls/s, the highest load tried, so 4 replicas are enough", false},
-		{"above the range, and one is enough", with(measurement.AboveRange, 4, none, none, none), 2.5, "so 1 replica is enough", false},
+		{"a hair more than one carries", with(measurement.Found, .1489, .2, .1489, .3), .149, "0.149 calls/s need 2 endpoints, each like the one measured, for P95 TTFT at most 300 ms: 0.1489 calls/s is", true},
+		{"no more than one carries", with(measurement.Found, .149, .2, .149, .3), .149, "0.149 calls/s need 1 endpoint, like the one measured, for P95 TTFT at most 300 ms: 0.149 calls/s is", true},
+		{"above the range", with(measurement.AboveRange, .8, none, none, none), 2.5, "the SLO knee lies above 0.8 calls/s, the highest load tried, so 4 endpoints, each like the one measured, are enough", false},
+		{"above the range, and one is enough", with(measurement.AboveRange, 4, none, none, none), 2.5, "so 1 endpoint, like the one measured, is enough", false},
 		{"below the range", with(measurement.BelowRange, none, none, none, none), 2.5, "sweep lower rates", false},
 		{"no knee", with(measurement.NoKnee, none, none, none, none), 2.5, "there is no SLO knee", false},
-		{"calls, spread", with(measurement.Found, 4, 4.5, 3, 5), 2.5, " Calls are taken to be spread evenly", true},
-		{"requests, of other tools", requests, 2.5, " Requests are taken to be spread evenly", true},
+		{"calls, each its own", with(measurement.Found, 4, 4.5, 3, 5), 2.5, " Each endpoint is taken to get calls of its own, which arrive at random (Poisson) and stay with it.", true},
+		{"a router may deal in turn", with(measurement.Found, .8, .9, .6, 1.3), 2.5, " A router that deals calls out in turn, and brings each back to where it was, may do with fewer: ", true},
+		{"bursts", bursts, 2.5, " Each endpoint is taken to get calls of its own, which arrive like those that were measured and stay with it.", true},
+		{"requests, of other tools", requests, 2.5, " Each endpoint is taken to get requests of its own", true},
 		{"a closed loop", loop, 2.5, "closed loop", false},
 		{"nothing asked", with(measurement.Found, .8, .9, .6, 1.3), 0, "more than 0", false},
 	} {

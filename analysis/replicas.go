@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strings"
 
 	"kneefinder/measurement"
 )
@@ -23,16 +22,18 @@ type Replicas struct {
 	slo       []measurement.Objective
 	unit      unit
 	each      deployment
+	poisson   bool // calls arrived so when it was measured
 	simulated bool
 }
 
 // ReplicasFor is how many replicas like the one that was measured a rate of calls needs for each to stay at or under the SLO
 // knee: by the largest rate that passes, for there the objectives were seen to hold, while at the estimate they hold or fail by
-// chance. It assumes that calls are spread evenly and that a call stays with its replica. Without a knee it says why it cannot tell.
+// chance. It assumes that those of each replica arrive at random, as a router
+// that deals them at random makes of a Poisson process, and that a call stays with its replica. Without a knee it says why it cannot tell.
 func ReplicasFor(r measurement.Results, demand float64) (Replicas, error) {
 	k := r.Knees.SLO
 	u := unitOf(r.Config)
-	out := Replicas{Demand: demand, knee: k, slo: r.Config.SLO, unit: u, each: deploymentOf(r.Engine), simulated: r.Engine.Kind == "simulated"}
+	out := Replicas{Demand: demand, knee: k, slo: r.Config.SLO, unit: u, each: deploymentOf(r.Engine), poisson: process(r.Config) == poisson, simulated: r.Engine.Kind == "simulated"}
 	if !(demand > 0) || math.IsInf(demand, 0) {
 		return out, fmt.Errorf("replicas for %v calls/s: give a rate of more than 0", demand)
 	}
@@ -95,9 +96,18 @@ func (r Replicas) String() string {
 		out += fmt.Sprintf(" The interval reaches below the load that passed: only %d are surely enough, unless a longer step there (--min-turns) shows more.", r.High)
 	}
 	calls := r.unit.calls()
-	out += " " + strings.ToUpper(calls[:1]) + calls[1:] + " are taken to be spread evenly, each staying with its " + r.each.one() + "."
-	if r.simulated && r.Count > 1 {
-		out += fmt.Sprintf(" One router before all of them may do with fewer: simulate that fleet at %s %s.", sig(r.Demand), r.unit)
+	arrive := "like those that were measured"
+	if r.poisson {
+		arrive = "at random (Poisson)"
+	}
+	out += fmt.Sprintf(" Each %s is taken to get %s of its own, which arrive %s and stay with it.", r.each.one(), calls, arrive)
+	if r.Count > 1 {
+		out += fmt.Sprintf(" A router that deals %s out in turn, and brings each back to where it was, may do with fewer: ", calls)
+		if r.simulated {
+			out += fmt.Sprintf("simulate that fleet at %s %s.", sig(r.Demand), r.unit)
+		} else {
+			out += "measure, or simulate, such a fleet."
+		}
 	}
 	return out
 }

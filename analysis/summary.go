@@ -20,9 +20,9 @@ func Summary(w io.Writer, r measurement.Results) {
 	}
 	fmt.Fprintln(w)
 	u := unitOf(r.Config)
-	sentences(w, "SLO knee", kneeHead(u, r.Knees.SLO)+carries(r), r.Knees.SLO.Note)
-	sentences(w, "Curvature knee", kneeHead(u, r.Knees.Curvature), r.Knees.Curvature.Note)
-	sentences(w, "Saturation", kneeHead(u, r.Knees.Saturation), r.Knees.Saturation.Note)
+	sentences(w, "SLO knee", kneeHead(u, r.Knees.SLO, r.Steps)+carries(r), r.Knees.SLO.Note)
+	sentences(w, "Curvature knee", kneeHead(u, r.Knees.Curvature, r.Steps), r.Knees.Curvature.Note)
+	sentences(w, "Saturation", kneeHead(u, r.Knees.Saturation, r.Steps), r.Knees.Saturation.Note)
 	if s := othersSentence(u, r.Knees.Others); s != "" {
 		sentences(w, "Other knees", s)
 	}
@@ -278,13 +278,18 @@ func objectives(slo []measurement.Objective) string {
 }
 
 // kneeHead is a knee in a few words.
-func kneeHead(u unit, k measurement.Knee) string {
+func kneeHead(u unit, k measurement.Knee, steps []measurement.StepResult) string {
 	var head string
 	figure := among(3, k.Rate, k.Estimate, k.CI95[0], k.CI95[1])
 	switch {
 	case k.Status == measurement.Found && k.Rate != nil:
 		head = u.of(*k.Rate)
 	case k.Status == measurement.AboveRange && k.Rate != nil:
+		for _, s := range whole(steps) {
+			if s.Rate > *k.Rate {
+				return "above " + u.of(*k.Rate) + ", the highest load that tells."
+			}
+		}
 		return "above " + u.of(*k.Rate) + ", the range tried."
 	case k.Status == measurement.BelowRange:
 		return "below the range tried."

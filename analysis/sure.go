@@ -90,7 +90,7 @@ func moreCalls(x, n, allowed, worth float64, c measurement.Config) *int {
 }
 
 // says is the sureness of a load in words, with the load unless it is "".
-func (s Sureness) says(load string) string {
+func (s Sureness) says(u unit, load string) string {
 	var more []string
 	if s.Steps > 1 {
 		more = append(more, fmt.Sprintf("its %d steps together", s.Steps))
@@ -100,7 +100,7 @@ func (s Sureness) says(load string) string {
 		more = append(more, "ended early, as a fail")
 	case s.Decided != measurement.Undecided:
 	case s.MoreCalls != nil:
-		more = append(more, fmt.Sprintf("the stricter binomial test leaves it undecided: about %s more would decide it", count(twoDigits(*s.MoreCalls), "call")))
+		more = append(more, fmt.Sprintf("the stricter binomial test leaves it undecided: about %s more would decide it", count(twoDigits(*s.MoreCalls), strings.TrimSuffix(u.calls(), "s"))))
 	default:
 		more = append(more, "the stricter binomial test leaves it undecided: it is too near to the limit")
 	}
@@ -123,7 +123,7 @@ func HowSure(r measurement.Results) string {
 	lastPass, firstFail := bracket(judged(byRate(r.Steps), r.Config.SLO))
 	for _, load := range []float64{lastPass, firstFail} {
 		if s, ok := SureAt(r, load); ok {
-			own = append(own, s.says(u.of(load)))
+			own = append(own, s.says(u, u.of(load)))
 		}
 		if noFit == "" && load > 0 {
 			curved = append(curved, percent(l.holds(math.Log(load)))+" at "+u.of(load))
@@ -140,13 +140,42 @@ func HowSure(r measurement.Results) string {
 		}
 		out = append(out, by+strings.Join(curved, ", ")+".")
 	}
+	if l.contradicts {
+		out = append(out, "Believe these rather than the logistic curve through the late turns of all loads, which contradicts them.")
+	}
+	if s := rhythmic(r); s != "" && len(out) > 0 {
+		out = append(out, s)
+	}
 	return strings.Join(out, " ")
+}
+
+// rhythmic says of a fleet how far such a probability reaches, and how to see more; "" of one engine, and of a fleet whose router has no rhythm.
+func rhythmic(r measurement.Results) string {
+	d := deploymentOf(r.Engine)
+	if !d.rhythm {
+		return ""
+	}
+	of := "these replicas"
+	if d.alike {
+		of = count(d.engines, "replica")
+	}
+	return fmt.Sprintf("This holds for the arrivals of this run and for %s only; with others, more replicas or a lower load may fail where these pass: try %s.", of, d.others(r.Seed))
+}
+
+// others are the runs that show how much hangs on the arrivals and on the number of replicas.
+func (d deployment) others(seed uint64) string {
+	out := fmt.Sprintf("--seed %d", seed+1)
+	if n := d.neighbours(); n != "" {
+		out += ", and " + n
+	}
+	return out
 }
 
 // HoldsAt says how likely a load meets a run's TTFT objective in the long run: by the logistic curve through the late turns of all
 // loads, and by the load's own turns where it was measured. It is an error, which says why, where neither can be told.
 func HoldsAt(r measurement.Results, load float64) (string, error) {
-	at := unitOf(r.Config).of(load)
+	u := unitOf(r.Config)
+	at := u.of(load)
 	if !(load > 0) || math.IsInf(load, 0) {
 		return "", fmt.Errorf("%s: how likely the objective holds at %v cannot be told: give a load above 0", r.Label, load)
 	}
@@ -156,11 +185,11 @@ func HoldsAt(r measurement.Results, load float64) (string, error) {
 	case why != "" && !measured:
 		return "", fmt.Errorf("%s: how likely the TTFT objective holds at %s cannot be told: %s, and no turns measured at this load tell it either", r.Label, at, why)
 	case why != "":
-		return fmt.Sprintf("By the turns measured at this load alone, the TTFT objective holds in the long run with a probability of %s at %s. What the other loads say of it cannot be told: %s.", s.says(""), at, why), nil
+		return fmt.Sprintf("By the turns measured at this load alone, the TTFT objective holds in the long run with a probability of %s at %s. What the other loads say of it cannot be told: %s.", s.says(u, ""), at, why), nil
 	}
 	out := fmt.Sprintf("By the logistic curve through the late turns of all loads, the TTFT objective holds in the long run with a probability of %s at %s", percent(l.holds(math.Log(load))), at)
 	if measured {
-		return out + "; by the turns measured there alone, " + s.says("") + ".", nil
+		return out + "; by the turns measured there alone, " + s.says(u, "") + ".", nil
 	}
 	return out + ", where nothing was measured.", nil
 }

@@ -40,8 +40,33 @@ func TestSureAt(t *testing.T) {
 	if said := HowSure(early); !strings.Contains(said, "at 3 calls/s (ended early, as a fail)") || strings.Contains(said, "7 calls more") {
 		t.Errorf("a step that was ended as certain to fail: %q", said)
 	}
+	undecided := early
+	undecided.Steps = slices.Clone(early.Steps)
+	undecided.Steps[3].Flags = nil
+	undecided.Config.LoadOf = measurement.Requests
+	if said := HowSure(undecided); !strings.Contains(said, "about 7 requests more would decide it") {
+		t.Errorf("a load of requests: %q", said)
+	}
 	if _, ok := SureAt(r, 7); ok {
 		t.Error("a load that was not measured is sure")
+	}
+}
+
+// What a fleet's router deals in turn hangs on how many replicas there are, and on the arrivals; the one of one engine says nothing of that.
+func TestHowSureOfAFleet(t *testing.T) {
+	r := measurement.Results{Label: "x", Seed: 1, Config: measurement.Config{Turns: 4, SLO: slo300}, Steps: sharesOf(2.5, 6, 200, 1, 1.5, 2, 3, 4)}
+	for _, c := range []struct{ why, details, want string }{
+		{"one engine", `{"kind":"vllm"}`, ""},
+		{"one replica", `{"fleet":{"replicas":1,"router":"round_robin","affinity_s":60}}`, ""},
+		{"at random", `{"fleet":{"replicas":35,"router":"random"}}`, ""},
+		{"in turn", `{"fleet":{"replicas":35,"router":"round_robin"}}`, "This holds for the arrivals of this run and for 35 replicas only; with others, more replicas or a lower load may fail where these pass: try --seed 2, and 31 and 39 replicas."},
+		{"home again", `{"fleet":{"replicas":4,"router":"random","affinity_s":60}}`, "try --seed 2, and 3 and 5 replicas."},
+		{"mixed", `{"fleet":{"replicas":2,"router":"round_robin","replica_gpus":["l40s","h100"]}}`, "for these replicas only; with others, more replicas or a lower load may fail where these pass: try --seed 2."},
+	} {
+		r.Engine = simulatedOn(t, "l40s", c.details)
+		if said := HowSure(r); !strings.Contains(said, c.want) || strings.Contains(said, "This holds for the arrivals") != (c.want != "") {
+			t.Errorf("%s: %q, want %q", c.why, said, c.want)
+		}
 	}
 }
 

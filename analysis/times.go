@@ -47,6 +47,7 @@ func (w *sampled) simulated(r *measurement.EngineResult) {
 		DecodeMean: figure(sequences / steps), QueryMean: figure((computed + sequences) / steps), PrefillShare: figure(prefills / steps),
 		MixedShare: figure(mixed / steps), BatchMost: most(w.upTo(measurement.SampleMostBatch))}
 	r.KVPeak = most(w.upTo(measurement.SampleKVPeak))
+	r.WindowUsage, r.WindowCached = mean(w.gauge(measurement.SampleWindowUsage)), mean(w.gauge(measurement.SampleWindowCached))
 	r.QueuedSlope = figure(w.slope(measurement.SampleQueued))
 	for i := 0; ; i++ {
 		name := func(of string) string { return measurement.OfReplica(i, of) }

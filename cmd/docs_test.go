@@ -182,7 +182,7 @@ func TestFleetPage(t *testing.T) {
 // The trace that the page shows is asked as it came, and stretched.
 func TestWorkloadsPage(t *testing.T) {
 	_, printed := runPage(t, "workloads.md", 4, nil)
-	for _, want := range []string{"λ 2.2222 requests/s", "λ 2 requests/s", "λ 8 requests/s", "radix"} { // two gaps in .9 s
+	for _, want := range []string{"λ 1.0526 requests/s", "λ 2 requests/s", "λ 8 requests/s", "radix"} { // two gaps in 1.9 s
 		if !strings.Contains(printed, want) {
 			t.Errorf("%q is not printed:\n%s", want, printed)
 		}

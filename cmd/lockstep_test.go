@@ -85,6 +85,7 @@ func (n *notes) sorted() []measurement.Turn {
 	for i := range turns {
 		t := &turns[i]
 		t.WroteRequest, t.Admitted, t.Headers, t.FirstEvent, t.Reused = 0, 0, 0, 0, false
+		t.Replica = 0
 		t.FirstEventTokens = 0 // a stream tells only where it reports running usage
 		if len(t.Gaps) == 0 {
 			t.Gaps = nil

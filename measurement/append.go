@@ -21,6 +21,9 @@ func appendTurn(b []byte, t *Turn, raw bool) []byte {
 	if t.Admitted > 0 {
 		b = appendInstant(b, `,"admitted_s":`, t.Admitted)
 	}
+	if t.Replica > 0 {
+		b = appendInt(b, `,"replica":`, int(t.Replica)-1)
+	}
 	b = appendInstant(b, `,"headers_s":`, t.Headers)
 	b = appendInstant(b, `,"first_event_s":`, t.FirstEvent)
 	b = appendInstant(b, `,"first_token_s":`, t.FirstToken)

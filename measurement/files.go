@@ -151,7 +151,9 @@ func csvColumns(r *Results) []csvColumn {
 			csvColumn{"engine_batch_mean", packing(func(p *Packing) *float64 { return p.BatchMean })},
 			csvColumn{"engine_batch_max", packing(func(p *Packing) *float64 { return p.BatchMost })},
 			csvColumn{"engine_mixed_step_share", packing(func(p *Packing) *float64 { return p.MixedShare })},
-			csvColumn{"engine_kv_usage_peak", engine(func(e *EngineResult) *float64 { return e.KVPeak })})
+			csvColumn{"engine_kv_usage_peak", engine(func(e *EngineResult) *float64 { return e.KVPeak })},
+			csvColumn{"engine_kv_window_usage_mean", engine(func(e *EngineResult) *float64 { return e.WindowUsage })},
+			csvColumn{"engine_kv_window_cached_mean", engine(func(e *EngineResult) *float64 { return e.WindowCached })})
 	}
 	return append([]csvColumn{
 		{"step", n(func(s *StepResult) int { return s.Step })},

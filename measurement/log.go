@@ -136,6 +136,7 @@ type turnLine struct {
 	Sent        seconds  `json:"sent_s"`
 	Wrote       seconds  `json:"wrote_s"`
 	Admitted    *seconds `json:"admitted_s,omitempty"`
+	Replica     *int     `json:"replica,omitempty"`
 	Headers     seconds  `json:"headers_s"`
 	FirstEvent  seconds  `json:"first_event_s"`
 	FirstToken  seconds  `json:"first_token_s"`
@@ -300,6 +301,9 @@ func (l turnLine) turn() Turn {
 	}
 	if l.Admitted != nil {
 		t.Admitted = time.Duration(*l.Admitted)
+	}
+	if l.Replica != nil && *l.Replica >= 0 && *l.Replica < math.MaxInt32 {
+		t.Replica = int32(*l.Replica) + 1
 	}
 	if l.ITL != nil {
 		t.Events = l.ITL.N + 1

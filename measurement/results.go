@@ -143,10 +143,13 @@ type EngineResult struct {
 	PrefillBusy  *float64 `json:"prefill_busy"`   // 0..1, of the time
 	DecodeBusy   *float64 `json:"decode_busy"`
 
-	Packing     *Packing        `json:"packing,omitempty"`            // of an engine model, and so the next three
-	KVPeak      *float64        `json:"kv_usage_peak,omitempty"`      // 0..1: the most of the pool that running requests held, at any instant
-	QueuedSlope *float64        `json:"queued_slope_per_s,omitempty"` // of the requests that wait, after the window's first fifth
-	Replicas    []ReplicaResult `json:"replicas,omitempty"`           // of several behind a router
+	Packing      *Packing        `json:"packing,omitempty"`               // of an engine model, and so the next three
+	KVPeak       *float64        `json:"kv_usage_peak,omitempty"`         // 0..1: the most of the pool that running requests held, at any instant
+	WindowUsage  *float64        `json:"kv_window_usage_mean,omitempty"`  // 0..1: of the pool of layers with a window, where they have one of their own
+	WindowCached *float64        `json:"kv_window_cached_mean,omitempty"` // 0..1
+	QueuedSlope  *float64        `json:"queued_slope_per_s,omitempty"`    // of the requests that wait, after the window's first fifth
+	Replicas     []ReplicaResult `json:"replicas,omitempty"`              // of several behind a router
+	Engines      *float64        `json:"engines,omitempty"`               // data-parallel ones that an endpoint says it has; absent where it says nothing
 
 	// TTFTClientMinus is the mean of ttft_sent, over the turns whose first token came between the same two samples, less the server's
 	// own mean: what network, HTTP and a gateway add. First turns are in it, since the server counts them too. It is a difference

@@ -15,9 +15,10 @@ type EngineSample struct {
 
 // Values of an engine. Those that end in _total are counted since the server began; the others are as of the sample.
 const (
+	SampleEngines     = "engines" // data-parallel ones, whose figures these are the sums of; absent where there is one, or nobody tells
 	SampleRunning     = "running_requests"
 	SampleQueued      = "queued_requests"
-	SampleKVUsage     = "kv_usage_ratio"   // of the pool, in use by running requests
+	SampleKVUsage     = "kv_usage_ratio"   // of the pool, in use by running requests; of two pools the fuller one's
 	SampleKVUsed      = "kv_used_tokens"   // the same in tokens
 	SampleKVCached    = "kv_cached_tokens" // held by the prefix cache alone: evictable
 	SampleKVFree      = "kv_free_tokens"   // neither
@@ -46,6 +47,8 @@ const (
 	SampleDecodesStepped = "decodes_stepped_total" // sequences that steps decoded, summed
 	SampleMostBatch      = "max_batch_requests"    // the most in one step since the step of the run began to be sampled, and so the next
 	SampleKVPeak         = "kv_peak_ratio"         // of the pool, in use by running requests
+	SampleWindowUsage    = "kv_window_usage_ratio" // of the pool of layers with a window, where they have one of their own; the other figures are of the other
+	SampleWindowCached   = "kv_window_cached_ratio"
 
 	SampleGPUUtil      = "gpu_utilization_ratio"
 	SampleGPUTensor    = "gpu_tensor_active_ratio"

@@ -2,6 +2,7 @@ package measurement
 
 import (
 	"bytes"
+	"math"
 	"time"
 )
 
@@ -26,6 +27,11 @@ func scanTurn(line []byte) (t Turn, ok bool) {
 	t.WroteRequest = s.instant(`,"wrote_s":`)
 	if s.next(`,"admitted_s":`) {
 		t.Admitted = s.at()
+	}
+	if s.next(`,"replica":`) {
+		index := s.whole()
+		s.ok = s.ok && index >= 0 && index < math.MaxInt32
+		t.Replica = int32(index) + 1
 	}
 	t.Headers = s.instant(`,"headers_s":`)
 	t.FirstEvent = s.instant(`,"first_event_s":`)

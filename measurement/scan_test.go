@@ -32,6 +32,7 @@ func randomTurn(r *rand.Rand) Turn {
 	if t.Events == 0 {
 		t.GapMax = 0
 	}
+	t.Replica = []int32{0, 1, 12}[r.IntN(3)]
 	return t
 }
 
@@ -49,6 +50,10 @@ func turnToLine(t Turn, raw bool) turnLine {
 	if t.Admitted > 0 {
 		admitted := seconds(t.Admitted)
 		l.Admitted = &admitted
+	}
+	if t.Replica > 0 {
+		replica := int(t.Replica) - 1
+		l.Replica = &replica
 	}
 	if d, ok := t.TTFT(); ok {
 		ms := millis(d)

@@ -81,6 +81,7 @@ type Turn struct {
 	Phase   Phase         // of the step, in which the turn was due; 0 when read from a log, which tells it by the step's instants
 	Local   bool          // a failure of this side: it is out of files or ports; it says nothing of the server
 	Reused  bool          // the request went over a connection that had carried one before
+	Replica int32         // of several engines behind a router, the one that first admitted it, from 1 (a log has it from 0); 0 for one engine, or where nobody knows
 	Dialed  time.Duration // connecting and TLS handshake that the turn itself waited for; 0 when the connection was there
 	Retries int           // times the request was sent again because a kept connection turned out to be closed
 	Outcome Outcome

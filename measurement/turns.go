@@ -102,6 +102,7 @@ const (
 	markLocal    = 1 << 2
 	markReused   = 1 << 3
 	markAdmitted = 1 << 4 // Admitted is told, and not 0
+	bitReplica   = 5      // from here on the bits are of Replica
 )
 
 // Add adds a turn. It keeps nothing of what t points to.
@@ -115,7 +116,7 @@ func (ts *Turns) Add(t *Turn) {
 		longest = max(longest, g)
 	}
 	f := [fields]int64{
-		fieldMarks: int64(t.Phase) & markPhase, fieldStep: int64(t.Step), fieldCall: int64(t.Call - t.Step*CallsPerStep), fieldTurn: int64(t.Turn - LoneTurn),
+		fieldMarks: int64(t.Phase)&markPhase | int64(t.Replica)<<bitReplica, fieldStep: int64(t.Step), fieldCall: int64(t.Call - t.Step*CallsPerStep), fieldTurn: int64(t.Turn - LoneTurn),
 		fieldDue: int64(t.Due), fieldSent: int64(t.Sent - t.Due), fieldWrote: int64(t.WroteRequest - t.Sent),
 		fieldFirst: int64(t.FirstToken - t.Sent), fieldHeaders: int64(t.Headers - t.FirstToken), fieldEvent: int64(t.FirstEvent - t.FirstToken),
 		fieldLast: int64(t.LastToken - t.FirstToken), fieldEnd: int64(t.End - t.LastToken),
@@ -230,6 +231,7 @@ func (ts *Turns) At(i int, room *Turn) *Turn {
 	t.PromptTokens, t.CompletionTokens, t.CachedTokens = int(f[fieldPrompt]), int(f[fieldCompletion]), int(f[fieldCached])
 	t.Events, t.FirstEventTokens = t.CompletionTokens+int(f[fieldEvents]), int(f[fieldFirstTokens])+1
 	t.Phase, t.Local, t.Reused = Phase(marks&markPhase), marks&markLocal != 0, marks&markReused != 0
+	t.Replica = int32(marks >> bitReplica)
 	t.Dialed, t.Retries = time.Duration(rare[rareDialed]), int(rare[rareRetries])
 	t.Outcome, t.Detail = Outcome(ts.texts[f[fieldOutcome]]), ts.texts[rare[rareDetail]+1]
 	return t

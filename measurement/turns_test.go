@@ -44,6 +44,7 @@ func drawn(r *rand.Rand) Turn {
 		*d = n()
 	}
 	t.Phase, t.Local, t.Reused = Phase(r.IntN(4)), r.IntN(2) == 0, r.IntN(2) == 0
+	t.Replica = []int32{0, 0, 1, 7, 1000, math.MaxInt32, math.MinInt32}[r.IntN(7)]
 	t.Outcome, t.Detail = outcomes[r.IntN(len(outcomes))], []string{"", "", "", "refused", "reset"}[r.IntN(5)]
 	return t
 }

@@ -13,6 +13,7 @@ import (
 	"kneefinder/generator/workload"
 	"kneefinder/measurement"
 	"kneefinder/simulation/engine"
+	"kneefinder/simulation/fleet"
 )
 
 // Engine is the state machine behind an Endpoint: one engine, or a fleet.
@@ -26,14 +27,15 @@ type Engine interface {
 // Endpoint answers the generator from an engine model on a virtual clock, with no wire between: a request is in the queue at
 // the instant it is sent, a token is read at the instant it is made. It is a clock.Source and belongs to the clock's processes.
 type Endpoint struct {
-	clk    clock.Clock
-	eng    Engine
-	limits generator.Limits
-	words  [workload.BlockWords]engine.Token
-	nextID uint64
-	open   map[uint64]*answer
-	steps  StepWatcher   // nil for nobody
-	chats  map[int]*chat // by call
+	clk     clock.Clock
+	eng     Engine
+	limits  generator.Limits
+	words   [workload.BlockWords]engine.Token
+	nextID  uint64
+	open    map[uint64]*answer
+	several bool          // engines behind a router
+	steps   StepWatcher   // nil for nobody
+	chats   map[int]*chat // by call
 }
 
 // answer is one request while it is in the engine.
@@ -57,6 +59,9 @@ type chat struct {
 // NewRun. The lexicon is the one the prompts are drawn from.
 func NewEndpoint(clk clock.Clock, eng Engine, lexicon *workload.Lexicon, limits generator.Limits) *Endpoint {
 	e := &Endpoint{clk: clk, eng: eng, limits: limits, open: map[uint64]*answer{}, chats: map[int]*chat{}}
+	if f, ok := eng.(*fleet.Fleet); ok {
+		e.several = len(f.PerReplica()) > 1
+	}
 	for i, w := range lexicon.Words {
 		e.words[i] = engine.WordToken(w)
 	}
@@ -216,6 +221,14 @@ func (s sink) Admitted(id uint64, at time.Duration, cached int) {
 	}
 }
 
+// Routed is where a request goes, as long as none of it has been admitted: behind a router that splits prefill from decoding the replica that
+// prefills it.
+func (s sink) Routed(id uint64, _ time.Duration, replica int) {
+	if a := s.e.open[id]; a != nil && a.turn.Admitted == 0 && s.e.several {
+		a.turn.Replica = int32(replica) + 1
+	}
+}
+
 func (s sink) Tokens(id uint64, at time.Duration, n int) {
 	a := s.e.open[id]
 	if a == nil {
@@ -296,7 +309,6 @@ type watchSink struct{ sink }
 
 func (watchSink) Retracted(uint64, time.Duration, int)           {}
 func (watchSink) Rested(time.Duration, engine.Stats)             {}
-func (watchSink) Routed(uint64, time.Duration, int)              {}
 func (watchSink) ReplicaRested(int, time.Duration, engine.Stats) {}
 func (s watchSink) Stepped(step engine.Step)                     { s.e.steps.Step(0, &step) }
 func (s watchSink) ReplicaStepped(replica int, step engine.Step) { s.e.steps.Step(replica, &step) }

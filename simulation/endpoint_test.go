@@ -88,6 +88,54 @@ func TestAdmitted(t *testing.T) {
 	}
 }
 
+// A turn knows which of several engines it went to, watched or not, and of one that prefills and one that decodes the first; of one
+// engine, behind a router or not, there is nothing to know.
+func TestReplica(t *testing.T) {
+	behind := func(replicas []fleet.Replica) func() Engine {
+		return func() Engine {
+			c := fleet.Default()
+			c.Replicas = replicas
+			c.Handoff.Link, _ = fleet.LinkByName("nixl")
+			c.Handoff.KVBytes = func(tokens int) int64 { return int64(tokens) << 10 }
+			f, err := fleet.New(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return f
+		}
+	}
+	split := fleet.Replicas(3, config(t, 8))
+	split[0].Role, split[1].Role, split[2].Role = fleet.Prefill, fleet.Prefill, fleet.Decode
+	one := func() Engine {
+		e, err := engine.New(config(t, 8))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	for _, c := range []struct {
+		why  string
+		eng  func() Engine
+		want []int32
+	}{
+		{"one engine", one, []int32{0, 0, 0, 0}},
+		{"a fleet of one", behind(fleet.Replicas(1, config(t, 8))), []int32{0, 0, 0, 0}},
+		{"three in turn", behind(fleet.Replicas(3, config(t, 8))), []int32{1, 2, 3, 1}},
+		{"two that prefill before one that decodes", behind(split), []int32{1, 2, 1, 2}},
+	} {
+		for _, w := range []StepWatcher{nil, &recorder{t: t}} {
+			turns := ask(t, c.eng(), 4, w)
+			got := make([]int32, len(turns))
+			for i, turn := range turns {
+				got[i] = turn.Replica
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("%s, watched %v: went to %v, want %v", c.why, w != nil, got, c.want)
+			}
+		}
+	}
+}
+
 // Who watches the steps is told of all of them, of one engine and of a fleet's, and changes nothing.
 func TestWatch(t *testing.T) {
 	one := func() Engine {

@@ -13,7 +13,7 @@ import (
 // Outcome says how a consistency check came out.
 type Outcome string
 
-// The outcomes of a check. Untold means that the file does not hold the figures.
+// The outcomes of a check. Untold means that the file does not hold the figures, or that they need not agree; Figures then say why.
 const (
 	Consistent Outcome = "ok"
 	Doubtful   Outcome = "doubtful"
@@ -72,6 +72,7 @@ func ownPoints(f File, r measurement.Results, log *measurement.Log) []point {
 		}
 		p.ofCalls = r.Config.LoadOf == ""
 		p.ofOwnStep(s)
+		p.flags = s.Flags
 		for _, q := range []struct {
 			into *spread
 			p    float64
@@ -201,7 +202,19 @@ func littlesLaw(p *point) Check {
 	}
 	x := known(p.busy, p.throughput*p.e2e.mean/1000)
 	c := Check{Name: "throughput*E2E is in flight (Little)", Figures: fmt.Sprintf("%s computed, %s %s", short(x), short(flight), of)}
-	return judge(c, x, flight, .1+few(p.allTurns), "requests are missing from the figures, or the run was mostly start and end")
+	c = judge(c, x, flight, .1+few(p.allTurns), "requests are missing from the figures, or the run was mostly start and end")
+	if c.Outcome != Doubtful || !finite(p.calls) {
+		return c
+	}
+	switch flagged := func(f string) bool { return slices.Contains(p.flags, f) }; { // our own: turns last from when they are due, and are in flight from when they are sent
+	case flagged(measurement.FlagCapBound):
+		c.Outcome, c.Says, c.Figures = Untold, "", c.Figures+", and need not agree: the cap held calls back, so that turns were due before they were in flight (cap_bound)"
+	case flagged(measurement.FlagUnstable):
+		c.Outcome, c.Says, c.Figures = Untold, "", c.Figures+", and need not agree: turns in flight kept growing, and many that were due in the window ended behind it (unstable)"
+	case flagged(measurement.FlagIncomplete):
+		c.Outcome, c.Says, c.Figures = Untold, "", c.Figures+", and need not agree: the step was cut (incomplete)"
+	}
+	return c
 }
 
 func offeredRate(p *point) Check {

@@ -175,10 +175,12 @@ func ownCells() map[string]func(t *ownTable, s *measurement.StepResult, text str
 			s.Engine.Packing.Steps, err = ownNumber(text)
 			return err
 		},
-		"engine_batch_mean":       packing(func(p *measurement.Packing) **float64 { return &p.BatchMean }),
-		"engine_batch_max":        packing(func(p *measurement.Packing) **float64 { return &p.BatchMost }),
-		"engine_mixed_step_share": packing(func(p *measurement.Packing) **float64 { return &p.MixedShare }),
-		"engine_kv_usage_peak":    engine(func(e *E) **float64 { return &e.KVPeak }),
+		"engine_batch_mean":            packing(func(p *measurement.Packing) **float64 { return &p.BatchMean }),
+		"engine_batch_max":             packing(func(p *measurement.Packing) **float64 { return &p.BatchMost }),
+		"engine_mixed_step_share":      packing(func(p *measurement.Packing) **float64 { return &p.MixedShare }),
+		"engine_kv_usage_peak":         engine(func(e *E) **float64 { return &e.KVPeak }),
+		"engine_kv_window_usage_mean":  engine(func(e *E) **float64 { return &e.WindowUsage }),
+		"engine_kv_window_cached_mean": engine(func(e *E) **float64 { return &e.WindowCached }),
 	}
 	for _, of := range measurement.TimesOf() {
 		for _, q := range measurement.SpreadOf() {

@@ -479,10 +479,7 @@ func short(v float64) string {
 	if math.IsNaN(v) {
 		return "unknown"
 	}
-	if a := math.Abs(v); a >= 1e4 && a < 1e12 {
-		return fmt.Sprintf("%.0f", v)
-	}
-	return fmt.Sprintf("%.4g", v)
+	return analysis.Digits(v, 4)
 }
 
 // request makes a turn of a request's times: start is since the run began, the others since start; NaN for what never came.

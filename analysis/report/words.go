@@ -453,7 +453,7 @@ func failure(o measurement.Outcome) string {
 	case measurement.Canceled:
 		return "stopped by this side"
 	case measurement.Shed:
-		return "never sent: held by the cap on calls until the step ended"
+		return "never sent: the cap on calls held it until the step ended; error rates, which are the server's, leave it out"
 	case measurement.ShortOutput:
 		return "fewer tokens than asked"
 	}

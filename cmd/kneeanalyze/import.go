@@ -46,6 +46,7 @@ func (x *importing) Run(ctx context.Context, std cli.Streams) error {
 			if err := measurement.WriteResults(std.Out, r); err != nil {
 				return err
 			}
+			fmt.Fprintf(std.Err, "printed %s, %s, as JSON; -o FILE writes it to a file\n", r.Label, steps(len(r.Steps)))
 		}
 		return nil
 	}
@@ -66,9 +67,17 @@ func (x *importing) Run(ctx context.Context, std cli.Streams) error {
 		if err := measurement.ReplaceFile(path, func(w io.Writer) error { return measurement.WriteResults(w, r) }); err != nil {
 			return err
 		}
-		fmt.Fprintf(std.Err, "wrote %s: %s, %d steps\n", path, r.Label, len(r.Steps))
+		fmt.Fprintf(std.Err, "wrote %s: %s, %s\n", path, r.Label, steps(len(r.Steps)))
 	}
 	return nil
+}
+
+// steps counts them.
+func steps(n int) string {
+	if n == 1 {
+		return "1 step"
+	}
+	return fmt.Sprintf("%d steps", n)
 }
 
 // read reads the files; with rates, the one HdrHistogram log whose intervals they are of.

@@ -29,7 +29,7 @@ func TestImport(t *testing.T) {
 	if imported.code != 0 || imported.out != direct.out {
 		t.Errorf("imported: %d %q %q\ndirectly: %d %q %q", imported.code, imported.out, imported.err, direct.code, direct.out, direct.err)
 	}
-	if got := command(t, append([]string{"import"}, files...)...); got.code != 0 || !strings.Contains(got.out, `"schema": "kneefinder/results/v1"`) {
+	if got := command(t, append([]string{"import"}, files...)...); got.code != 0 || !strings.Contains(got.out, `"schema": "kneefinder/results/v1"`) || got.err != "printed random in 1024 out 1024, 2 steps, as JSON; -o FILE writes it to a file\n" {
 		t.Errorf("import to standard output: %d %q %q", got.code, got.out, got.err)
 	}
 	if got := command(t, append([]string{"compare", "results/L40S.json"}, files...)...); got.code != 0 || !strings.Contains(got.out, "random in 1024 out 1024") || !strings.Contains(got.out, "L40S") {

@@ -31,7 +31,7 @@ func TestPipes(t *testing.T) {
 	} {
 		want := command(t, append(c.args, c.file)...)
 		for _, path := range []string{"-", "link"}[:1+(i+1)%2] {
-			if got := piped(t, c.file, path, c.args...); want.code != 0 || got.code != 0 || got.err != want.err || got.out == "" || !c.named && got.out != want.out {
+			if got := piped(t, c.file, path, c.args...); want.code != 0 || got.code != 0 || got.out == "" || !c.named && (got.out != want.out || got.err != want.err) {
 				t.Errorf("%v of %s as %s: code %d, errors %q, printed\n%.400s\nwant\n%.400s", c.args, c.file, path, got.code, got.err, got.out, want.out)
 			}
 		}

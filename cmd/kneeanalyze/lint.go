@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -67,7 +68,7 @@ func printChecks(w io.Writer, checks []importer.Check) (doubtful int) {
 		figures := c.Figures
 		switch c.Outcome {
 		case importer.Untold:
-			figures = "not in the file"
+			figures = cmp.Or(figures, "not in the file")
 		case importer.Doubtful:
 			doubtful++
 			figures += ": " + c.Says

@@ -13,7 +13,7 @@ func TestReplicasAndProbability(t *testing.T) {
 		code int
 		want string
 	}{
-		{[]string{"--replicas-for", "2.5"}, 0, "2.5 calls/s need 4 replicas for P95 TTFT at most 300 ms: 0.75 calls/s is the largest load that passes, where the objectives were seen to hold, so provision by it."},
+		{[]string{"--replicas-for", "2.5"}, 0, "2.5 calls/s need 4 endpoints, each like the one measured, for P95 TTFT at most 300 ms: 0.75 calls/s is the largest load that passes, where the objectives were seen to hold, so provision by it."},
 		{[]string{"--replicas-for", "0"}, 2, "--replicas-for 0: give calls per second, more than 0"},
 		{[]string{"--replicas-for", "-1"}, 2, "--replicas-for -1: give calls per second, more than 0"},
 		{[]string{"--replicas-for", "NaN"}, 2, "--replicas-for: NaN is not a number to go by: give a finite one"},
@@ -51,7 +51,7 @@ func TestQuestionsOfFiguresAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := command(t, "knee", "own.csv", "--holds-at", "2", "--replicas-for", "7")
-	if got.code != 1 || !strings.Contains(got.out, "7 calls/s need 3 replicas") && !strings.Contains(got.out, "7 requests/s need 3 replicas") {
+	if got.code != 1 || !strings.Contains(got.out, "7 calls/s need 3 endpoints") && !strings.Contains(got.out, "7 requests/s need 3 endpoints") {
 		t.Errorf("exit %d, printed\n%s", got.code, got.out)
 	}
 	if !strings.Contains(got.err, "the file holds no turns, only figures of them") || strings.Contains(got.err, "three loads") {

@@ -10,6 +10,9 @@ import (
 // mostFilled is how many tokens of prompts are put into an engine to see how many calls fit: beyond it that takes too long to tell.
 const mostFilled = 10_000_000
 
+// stepTokens is how many tokens a step of the engine is as much work as, however few it computes.
+const stepTokens = 64
+
 // room tells in a run's header how large the KV memory of one engine is and how many calls of the workload stay warm in it: tokens of
 // different schemes are not alike, calls are.
 func room(details map[string]any, cfg engine.Config, c measurement.Config) {
@@ -44,22 +47,30 @@ func fitting(cfg engine.Config, tokens int) (calls int, ok bool) {
 		return 0, false
 	}
 	left := mostFilled
-	free := 0
-	for n, step := 1<<30, 0; ; { // first as many as come before anything is evicted: these fit
-		kept, unharmed, done := fill(cfg, tokens, n, &left)
-		switch {
-		case !done:
-			return 0, false
-		case step == 0:
-			free, n, step = unharmed, unharmed+1, 1
-		case kept && step < 1<<20:
-			free, n, step = n, n+2*step, 2*step
-		case step > 1:
-			return between(cfg, tokens, free, n, &left)
-		default:
-			return free, free > 0
-		}
+	_, last, done := fill(cfg, tokens, 1<<30, &left) // as many as come before anything is evicted, which is near
+	if !done {
+		return 0, false
 	}
+	n := max(1, last)
+	kept, _, done := fill(cfg, tokens, n, &left)
+	up := kept
+	for step := 1; done; step *= 2 {
+		switch {
+		case kept && !up:
+			return between(cfg, tokens, n, last, &left)
+		case !kept && up:
+			return between(cfg, tokens, last, n, &left)
+		case step > 1<<20:
+			return 0, false
+		}
+		if last = n; up {
+			n += step
+		} else {
+			n = max(0, n-step)
+		}
+		kept, _, done = fill(cfg, tokens, n, &left)
+	}
+	return 0, false
 }
 
 // between bisects: so many fit, and more do not.
@@ -76,7 +87,7 @@ func between(cfg engine.Config, tokens, fit, not int, left *int) (int, bool) {
 			not = n
 		}
 	}
-	return fit, true
+	return fit, fit > 0
 }
 
 // fill has n calls one after another, and reports whether each finds all of its own when it comes back; or, of more than fit, how many came
@@ -92,12 +103,13 @@ func fill(cfg engine.Config, tokens, n int, left *int) (kept bool, unharmed int,
 		for i := range prompt {
 			prompt[i] = engine.Token(call*tokens + i)
 		}
-		before := e.Stats().CachedTokens
+		before := e.Stats()
 		e.Submit(at, engine.Request{ID: uint64(id), Call: id, Prompt: prompt, MaxTokens: 1})
 		at += time.Hour
 		e.AdvanceTo(at, nil)
-		*left -= tokens
-		return e.Stats().CachedTokens - before
+		now := e.Stats()
+		*left -= max(tokens, stepTokens*(now.PrefillSteps-before.PrefillSteps))
+		return now.CachedTokens - before.CachedTokens
 	}
 	for i := range n {
 		if *left < 0 {

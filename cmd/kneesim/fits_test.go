@@ -16,6 +16,9 @@ func TestFitting(t *testing.T) {
 	}{
 		{recipe.Recipe{GPU: "l40s", Engine: "sglang"}, 18_560, 3},
 		{recipe.Recipe{GPU: "l40s", Engine: "sglang", KVScheme: "ideal"}, 18_560, 26},
+		{recipe.Recipe{GPU: "l40s", Engine: "vllm"}, 18_420, 25}, // 26 come before anything is evicted, and coming back takes room too
+		{recipe.Recipe{GPU: "l40s", Engine: "vllm"}, 18_560, 25},
+		{recipe.Recipe{GPU: "h100", Engine: "vllm"}, 18_560, 72},
 		{recipe.Recipe{Model: "llama-3.1-8b", GPU: "h100", Engine: "vllm", KVTokens: 16 * 1000}, 1600, 10},
 		{recipe.Recipe{Model: "llama-3.1-8b", GPU: "h100", Engine: "sglang", KVTokens: 16 * 1000}, 1601, 9},
 		{recipe.Recipe{Model: "llama-3.1-8b", GPU: "h100", Engine: "sglang", KVTokens: 1000}, 1601, 0},
@@ -45,6 +48,28 @@ func TestFitting(t *testing.T) {
 	} {
 		if got := callLength(c); got != want {
 			t.Errorf("%+v: %d tokens, want %d", c, got, want)
+		}
+	}
+}
+
+// However short calls are, and in however many steps an engine computes them, it is told in bounded work how many fit.
+func TestFillingIsBounded(t *testing.T) {
+	for _, c := range []struct {
+		r            recipe.Recipe
+		tokens, want int // work for ten calls that come twice, or until one finds nothing of its own
+	}{
+		{recipe.Recipe{Model: "llama-3.1-8b", GPU: "h100", Engine: "vllm", NoPrefixCache: true}, 1000, 11 * 1000},
+		{recipe.Recipe{Model: "llama-3.1-8b", GPU: "h100", Engine: "vllm"}, 2, 20 * stepTokens},
+		{recipe.Recipe{Model: "llama-3.1-8b", GPU: "h100", Engine: "vllm", LongPrefill: 1}, 16, 20 * 16 * stepTokens},
+	} {
+		cfg, err := c.r.Config("")
+		if err != nil {
+			t.Fatal(err)
+		}
+		left := mostFilled
+		fill(cfg, c.tokens, 10, &left)
+		if got := mostFilled - left; got != c.want {
+			t.Errorf("%d tokens: %d, want %d", c.tokens, got, c.want)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"kneefinder/analysis"
 	"kneefinder/simulation/fleet"
 )
 
@@ -69,8 +70,9 @@ func (r *fleetReport) text(w io.Writer) {
 		parts = append(parts, fmt.Sprintf("of %d requests %d were lost with a replica that failed; %d were sent again to another", r.Requests, r.Failed, r.Retried))
 	}
 	if r.disaggregated {
-		parts = append(parts, fmt.Sprintf("%d prompts' KV, %.3g GB, went from prefill to decode in %.3g ms on average, %.3g at most, behind %.3g ms of waiting for a place; the link was busy %.2g %% of the time",
-			r.Transfers, r.TransferGB, r.TransferMeanMS, r.TransferMaxMS, r.TransferWaitMS, 100*r.LinkBusy))
+		sig := func(v float64) string { return analysis.Digits(v, 3) }
+		parts = append(parts, fmt.Sprintf("%d prompts' KV, %s GB, went from prefill to decode in %s ms on average, %s at most, behind %s ms of waiting for a place; the link was busy %s %% of the time",
+			r.Transfers, sig(r.TransferGB), sig(r.TransferMeanMS), sig(r.TransferMaxMS), sig(r.TransferWaitMS), analysis.Digits(100*r.LinkBusy, 2)))
 	}
 	if r.scaled {
 		parts = append(parts, fmt.Sprintf("the autoscaler %s and %s", times("started", r.Started), times("drained", r.Drained)))

@@ -88,3 +88,12 @@ func same(t *testing.T, a, b any) bool {
 	}
 	return string(x) == string(y)
 }
+
+// Large figures of a fleet are written out: no reader takes 2e+03 GB for a number.
+func TestFleetFiguresHaveNoExponent(t *testing.T) {
+	var b strings.Builder
+	(&fleetReport{Transfers: 3156, TransferGB: 1996.4, TransferMeanMS: 12.345, TransferMaxMS: 1234.5, TransferWaitMS: 65432, LinkBusy: 1, disaggregated: true}).text(&b)
+	if want := "3156 prompts' KV, 1996 GB, went from prefill to decode in 12.3 ms on average, 1234 at most, behind 65432 ms of waiting for a place; the link was busy 100 % of the time"; !strings.Contains(b.String(), want) {
+		t.Errorf("%q, want %q", b.String(), want)
+	}
+}

@@ -30,6 +30,7 @@ import (
 	"kneefinder/simulation"
 	"kneefinder/simulation/engine"
 	"kneefinder/simulation/engine/gpu"
+	"kneefinder/simulation/engine/kv"
 )
 
 type commands struct {
@@ -61,7 +62,7 @@ type simulate struct {
 	reporting      `embed:""`
 	TTFTTimeout    cli.Seconds `name:"ttft-timeout" help:"Longest wait for a first token, as kneeload's." default:"60s" group:"recipe"`
 	TotalTimeout   cli.Seconds `help:"Longest answer, as kneeload's." default:"5m" group:"recipe"`
-	Replay         string      `help:"Send the turns of this turn log at the instants at which they were sent, instead of a sweep." type:"existingfile" placeholder:"LOG" group:"workload"`
+	Replay         string      `help:"Send the turns of this turn log at the instants at which they were sent, instead of a sweep. Beside it stand flags of the simulated engine, --preset for its model and GPU, and files from which the log's prompts came." type:"existingfile" placeholder:"LOG" group:"workload"`
 }
 
 // Help is what simulate --help says beyond its flags.
@@ -92,19 +93,16 @@ const simCalls = 200
 // simRequests is how many single requests it waits for.
 const simRequests = 600
 
-func (s *simulate) Run(ctx context.Context, std cli.Streams) (ended error) {
+func (s *simulate) Run(ctx context.Context, line *kong.Context, std cli.Streams) (ended error) {
 	if s.Replay != "" {
-		if s.JSON != "" || s.DumpSteps != "" || s.Detail != nil {
-			return cli.Usage("--json, --dump-steps and --detail are of a sweep: leave them out with --replay")
-		}
-		return s.replay(ctx, std)
+		return s.replay(ctx, given(line), std)
 	}
 	c, err := s.config()
 	if err != nil {
 		return cli.Usage("%w", err)
 	}
-	if s.Preset == "tiny" && s.Model == "" && s.ModelConfig == "" && s.GPU == "" && s.GPUFile == "" {
-		return cli.Usage("the preset tiny is for a real engine on a CPU, which is no engine that is modelled here: name --model and --gpu, or give the files of yours (kneesim anchor makes one)")
+	if err := s.modelled(s.Preset); err != nil {
+		return err
 	}
 	cfg, err := s.Recipe.Config(s.Preset)
 	if err != nil {
@@ -139,7 +137,7 @@ func (s *simulate) Run(ctx context.Context, std cli.Streams) (ended error) {
 	clk, endpoint := simulation.NewRun(eng, gen.Script.Lexicon, limits)
 	progress := cli.NewProgress(std.Err)
 	progress.Brief = true
-	looks := &sampler{clk: clk, eng: eng, longest: time.Duration((c.MaxStepSeconds + c.DrainSeconds) * float64(time.Second))}
+	looks := &sampler{clk: clk, eng: eng, split: cfg.Filled().Recipe.KVScheme == kv.SGLang, longest: time.Duration((c.MaxStepSeconds + c.DrainSeconds) * float64(time.Second))}
 	known := recipe.EngineInfo(cfg, s.Fleet)
 	known.Calibration = &cal
 	if len(s.ReplicaGPUs) == 0 {
@@ -172,6 +170,14 @@ func (s *simulate) Run(ctx context.Context, std cli.Streams) (ended error) {
 	return err
 }
 
+// modelled refuses a preset of which no engine is modelled, unless the flags name one.
+func (s *simulate) modelled(preset string) error {
+	if preset == "tiny" && s.Model == "" && s.ModelConfig == "" && s.GPU == "" && s.GPUFile == "" {
+		return cli.Usage("the preset tiny is for a real engine on a CPU, which is no engine that is modelled here: name --model and --gpu, or give the files of yours (kneesim anchor makes one)")
+	}
+	return nil
+}
+
 // mostTurns is how many turns of a step fit comfortably into memory.
 const mostTurns = 2_000_000
 
@@ -179,10 +185,10 @@ const mostTurns = 2_000_000
 func bounded(c measurement.Config, cfg engine.Config) error {
 	for _, rate := range c.Rates {
 		if calls := cli.EstimateStep(c, rate).Calls; calls > measurement.CallsPerStep/2 {
-			return fmt.Errorf("the step at %g is about %.2g calls long, and at most %d have numbers of their own: lower --min-turns or --step-duration", rate, calls, measurement.CallsPerStep/2)
+			return fmt.Errorf("the step at %g is about %.0f calls long, and at most %d have numbers of their own: lower --min-turns or --step-duration", rate, calls, measurement.CallsPerStep/2)
 		}
 		if turns := cli.EstimateStep(c, rate).Calls * float64(c.Turns); turns > mostTurns {
-			return fmt.Errorf("the step at %g is about %.2g turns long, and at most %d can be held: lower --rates, --turns, --gap, --output-tokens, --min-turns or the step's times", rate, turns, mostTurns)
+			return fmt.Errorf("the step at %g is about %.0f turns long, and at most %d can be held: lower --rates, --turns, --gap, --output-tokens, --min-turns or the step's times", rate, turns, mostTurns)
 		}
 	}
 	first := c.SystemPromptTokens + c.UserTokens

@@ -89,7 +89,7 @@ func TestReport(t *testing.T) {
 	if a, b := r.Steps[0], r.Steps[2]; *a.Saturation.Saturated || !*b.Saturation.Saturated || *b.Saturation.QueueSlope <= 0 || *b.Packing.BatchMean <= *a.Packing.BatchMean {
 		t.Errorf("at 2 calls/s %+v, at 9 %+v", a.Saturation, b.Saturation)
 	}
-	for _, want := range []string{"Where the time goes", "In detail at 2 calls/s", "  queue wait ", "  TTFT from admit ", "Batches: ", "KV: of a pool of ", "Hits: ", "Saturated: no: of the turns that came all were completed", "of a backlog that grows"} {
+	for _, want := range []string{"Where the time goes", "In detail at 2 calls/s", "  queue wait ", "  TTFT from admit ", "Batches: ", "KV: 2.76 GB, as scheme unified shares it out; 14 calls of ", "Hits: ", "Saturated: no: of the turns that came all were completed", "of a backlog that grows"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
@@ -234,7 +234,7 @@ func TestReportRefuses(t *testing.T) {
 		{append(slices.Clone(simulate), "--dump-steps", "s", "--json", "./s"), 2, "give each its own file"},
 		{append(slices.Clone(simulate), "--dump-steps", filepath.Join(dir, "none", "s")), 1, "dump the engine's steps"},
 		{append(slices.Clone(simulate), "--detail", "fast"), 2, "cannot be a rate"},
-		{[]string{"simulate", "--replay", "report_test.go", "--json", "x"}, 2, "leave them out with --replay"},
+		{[]string{"simulate", "--replay", "report_test.go", "--json", "x"}, 2, "--json: of no use with --replay"},
 	} {
 		code, out, errs := call(t.Context(), c.args...)
 		if code != c.code || !strings.Contains(errs, c.want) || out != "" {
@@ -266,7 +266,7 @@ func TestReplicas(t *testing.T) {
 	for i := range 10 { // in turns: replica 0 gets the same prompt again and again, replica 1 another each time
 		at := time.Duration(i+1) * 5 * time.Second
 		f.AdvanceTo(at-1, nil)
-		samples = append(samples, measurement.EngineSample{At: at - 1, Values: valuesOf(f)})
+		samples = append(samples, measurement.EngineSample{At: at - 1, Values: valuesOf(f, false)})
 		p := prompt(0, 400)
 		if i%2 == 1 {
 			p = prompt(1000*i, 200)
@@ -274,7 +274,7 @@ func TestReplicas(t *testing.T) {
 		f.Submit(at, engine.Request{ID: uint64(i), Call: i, Prompt: p, MaxTokens: 50})
 	}
 	f.AdvanceTo(100*time.Second, nil)
-	samples = append(samples, measurement.EngineSample{At: 100 * time.Second, Values: valuesOf(f)})
+	samples = append(samples, measurement.EngineSample{At: 100 * time.Second, Values: valuesOf(f, false)})
 	e := analysis.EngineOf(step, nil, samples)
 	if e == nil || len(e.Replicas) != 2 || *e.Replicas[0].PromptTokens != 2000 || *e.Replicas[1].PromptTokens != 1000 {
 		t.Fatalf("%+v", e)

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -119,11 +120,17 @@ func (t *Trace) Hashed() bool { return len(t.ids) > 0 }
 
 // traceFields are what a request has, and the names of each, in the order in which they are taken where several stand there.
 var traceFields = [...][]string{
-	{"timestamp", "arrival", "arrival_ms", "time", "step"}, // milliseconds
-	{"input_length", "isl", "input_len", "prompt_len"},
-	{"output_length", "osl", "output_len"},
+	{"timestamp", "arrival", "arrival_ms", "time", "step", inSeconds}, // milliseconds, but for the last
+	{"input_length", "isl", "input_len", "prompt_len", "prompt_tokens"},
+	{"output_length", "osl", "output_len", "completion_tokens"},
 	{"hash_ids", "block_hashes", "blocks"},
 }
+
+// inSeconds is the name of times that are seconds.
+const inSeconds = "timestamp_s"
+
+// alone are names that no other of their field may stand beside: which of the two is meant would be a guess.
+var alone = []string{inSeconds, "prompt_tokens", "completion_tokens"}
 
 const (
 	fieldTime = iota
@@ -143,6 +150,9 @@ func (r *traceRecord) take(name, value string) error {
 	f, rank, err := traceField(name)
 	if err != nil || value == "" {
 		return err
+	}
+	if had := r.rank[f]; had >= 0 && (slices.Contains(alone, traceFields[f][had]) || slices.Contains(alone, traceFields[f][rank])) {
+		return fmt.Errorf("%s and %s both say one thing of a request: leave one out", traceFields[f][min(had, rank)], traceFields[f][max(had, rank)])
 	}
 	if r.rank[f] < 0 || rank < r.rank[f] {
 		r.text[f], r.rank[f] = value, rank
@@ -199,7 +209,8 @@ func distance(a, b string) int {
 }
 
 // ReadTrace reads the requests of a file: CSV with a head, JSON Lines or a JSON array of objects. The names of columns, in any case,
-// are those of traceFields; any other is refused. Times are milliseconds and may be left out of all records; lengths may not. A hash id
+// are those of traceFields; any other is refused. Times are milliseconds, those of timestamp_s seconds; they may be left out of all records, lengths may not. Milliseconds that
+// look as if they were seconds are noted. A hash id
 // stands for block tokens of the prompt, TraceBlock if that is 0. Bad input is named as name:line.
 func ReadTrace(r io.Reader, name string, block int) (*Trace, error) {
 	if block == 0 {
@@ -248,8 +259,11 @@ type traceReader struct {
 	above int // lines above the first record
 
 	start          time.Duration // the first time, by the file
-	odd            int           // requests whose ids are not as many as their prompt has blocks
-	oddLine        int           // of the first of them
+	millis         bool          // times are milliseconds
+	broken         string        // the first of them with a fraction, and its line
+	brokenLine     int
+	odd            int // requests whose ids are not as many as their prompt has blocks
+	oddLine        int // of the first of them
 	oddIDs, oddHas int
 }
 
@@ -261,7 +275,24 @@ func (t *traceReader) done() (*Trace, error) {
 		t.Notes = append(t.Notes, fmt.Sprintf("%s: %d of %d requests have not one hash id for each %d tokens of their prompt (the first on line %d: %d ids, %d blocks); "+
 			"what no id names is each request's own, ids that are over are left out", t.name, t.odd, t.Len(), t.Block, t.oddLine, t.oddIDs, t.oddHas))
 	}
+	if note := t.unit(); note != "" {
+		t.Notes = append(t.Notes, note)
+	}
 	return &t.Trace, nil
+}
+
+// unit doubts that times are the milliseconds they are taken for; "" where nothing speaks against it.
+func (t *traceReader) unit() string {
+	const rename = "; if they are seconds, name the column " + inSeconds
+	switch {
+	case !t.millis || t.Span() == 0:
+		return ""
+	case t.Span() < time.Second:
+		return fmt.Sprintf("%s: times are taken as milliseconds, so that all %d requests come within %v%s", t.name, t.Len(), t.Span(), rename)
+	case t.broken != "":
+		return fmt.Sprintf("%s: times are taken as milliseconds, and have fractions (the first on line %d: %s)%s", t.name, t.brokenLine, t.broken, rename)
+	}
+	return ""
 }
 
 // add checks a record and keeps it.
@@ -280,7 +311,7 @@ func (t *traceReader) add(line int, r *traceRecord) error {
 		}
 		lengths[i] = n
 	}
-	if err := t.time(r, bad); err != nil {
+	if err := t.time(line, r, bad); err != nil {
 		return err
 	}
 	ids := len(t.ids)
@@ -307,7 +338,7 @@ func (t *traceReader) add(line int, r *traceRecord) error {
 }
 
 // time checks the instant of a record and keeps it.
-func (t *traceReader) time(r *traceRecord, bad func(string, ...any) error) error {
+func (t *traceReader) time(line int, r *traceRecord, bad func(string, ...any) error) error {
 	told := r.rank[fieldTime] >= 0
 	if t.Len() > 0 && told != t.Timed() {
 		return bad("some requests have a time and others have none: give it to all, or to none")
@@ -316,16 +347,25 @@ func (t *traceReader) time(r *traceRecord, bad func(string, ...any) error) error
 		return nil
 	}
 	name, text := traceFields[fieldTime][r.rank[fieldTime]], r.text[fieldTime]
-	ms, err := strconv.ParseFloat(text, 64)
-	switch {
-	case err != nil || math.IsNaN(ms):
-		return bad("%s %s: give milliseconds", name, clipped(text))
-	case ms < 0:
-		return bad("%s %s is negative: times are milliseconds from the start of the trace", name, clipped(text))
-	case ms > lastArrival*1000/2:
-		return bad("%s %s is more than a lifetime: times are milliseconds from the start of the trace", name, clipped(text))
+	unit, of := time.Millisecond, "milliseconds"
+	if name == inSeconds {
+		unit, of = time.Second, "seconds"
 	}
-	at := time.Duration(math.Round(ms * float64(time.Millisecond)))
+	v, err := strconv.ParseFloat(text, 64)
+	switch {
+	case err != nil || math.IsNaN(v):
+		return bad("%s %s: give %s", name, clipped(text), of)
+	case v < 0:
+		return bad("%s %s is negative: times are %s from the start of the trace", name, clipped(text), of)
+	case v*unit.Seconds() > lastArrival/2:
+		return bad("%s %s is more than a lifetime: times are %s from the start of the trace", name, clipped(text), of)
+	}
+	if unit == time.Millisecond {
+		if t.millis = true; t.broken == "" && v != math.Trunc(v) {
+			t.broken, t.brokenLine = clipped(text), line
+		}
+	}
+	at := time.Duration(math.Round(v * float64(unit)))
 	if t.Len() == 0 {
 		t.start = at
 	}
@@ -368,13 +408,13 @@ func (t *traceReader) csv(r io.Reader) error {
 		if err != nil {
 			return t.csvBad(err)
 		}
+		line, _ := in.FieldPos(0)
 		rec := noRecord
 		for i, value := range row {
 			if err := rec.take(names[i], strings.TrimSpace(value)); err != nil {
-				return err // the head has been seen
+				return fmt.Errorf("%s:%d: %w", t.name, t.above+line, err)
 			}
 		}
-		line, _ := in.FieldPos(0)
 		if err := t.add(t.above+line, &rec); err != nil {
 			return err
 		}
@@ -460,7 +500,8 @@ func jsonRecord(raw []byte) (traceRecord, error) {
 	if err := json.Unmarshal(raw, &object); err != nil || object == nil {
 		return rec, fmt.Errorf("%s is no request: give an object such as {\"timestamp\": 250, \"input_length\": 1600, \"output_length\": 64}", clipped(string(raw)))
 	}
-	for name, value := range object {
+	for _, name := range slices.Sorted(maps.Keys(object)) {
+		value := object[name]
 		text := string(bytes.TrimSpace(value))
 		if text == "null" {
 			text = ""

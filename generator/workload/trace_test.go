@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -43,6 +44,9 @@ func TestTraceForms(t *testing.T) {
 		"the first name wins":     {"step,time,isl,osl\n7,0,1600,64\n8,250,3,1\n9,250,512,10\n", plain},
 		"if there is a value":     {"time,arrival,isl,osl\n0,,1600,64\n250,,3,1\n250,,512,10\n", plain},
 		"times with a fraction":   {"arrival,isl,osl\n0.5,1600,64\n250.5,3,1\n250.5,512,10\n", plain},
+		"seconds":                 {"timestamp_s,isl,osl\n1,1600,64\n1.25,3,1\n1.25,512,10\n", plain},
+		"seconds, as JSON":        {`[{"timestamp_s": 0, "prompt_tokens": 1600, "completion_tokens": 64}, {"timestamp_s": 0.25, "isl": 3, "osl": 1}, {"timestamp_s": 0.25, "isl": 512, "osl": 10}]`, plain},
+		"as APIs name lengths":    {"Timestamp,Prompt_Tokens,completion_tokens\n0,1600,64\n250,3,1\n250,512,10\n", plain},
 		"lengths written by hand": {"arrival,isl,osl\n0,1600.0,64\n250,3.0,1\n250,512.0,10\n", plain},
 	} {
 		tr, err := ReadTrace(strings.NewReader(c.text), "t", 0)
@@ -55,7 +59,8 @@ func TestTraceForms(t *testing.T) {
 				t.Errorf("%s: request %d is %+v, want %+v", name, i, got, w)
 			}
 		}
-		if len(tr.Notes) != 0 && strings.Contains(c.text, "ids") == false {
+		odd := slices.DeleteFunc(slices.Clone(tr.Notes), func(note string) bool { return strings.Contains(note, "within 250ms") })
+		if len(odd) != 0 && !strings.Contains(c.text, "ids") || (len(odd) == len(tr.Notes)) != strings.Contains(c.text, inSeconds) {
 			t.Errorf("%s: notes %q", name, tr.Notes)
 		}
 	}
@@ -85,6 +90,12 @@ func TestTraceRefusals(t *testing.T) {
 		{"arrival,isl,osl\n-5,1,1\n", `t:2: arrival "-5" is negative`},
 		{"arrival,isl,osl\nNaN,1,1\n", `t:2: arrival "NaN": give milliseconds`},
 		{"arrival,isl,osl\n1e300,1,1\n", `t:2: arrival "1e300" is more than a lifetime`},
+		{"timestamp_s,isl,osl\nx,1,1\n", `t:2: timestamp_s "x": give seconds`},
+		{"timestamp_s,isl,osl\n-1,1,1\n", `t:2: timestamp_s "-1" is negative: times are seconds from`},
+		{"timestamp_s,isl,osl\n1e297,1,1\n", `t:2: timestamp_s "1e297" is more than a lifetime: times are seconds from`},
+		{"timestamp,timestamp_s,isl,osl\n0,0,1,1\n", "t:2: timestamp and timestamp_s both say one thing of a request: leave one out"},
+		{"timestamp,prompt_tokens,isl,osl\n0,1,1,1\n", "t:2: isl and prompt_tokens both say one thing"},
+		{`{"timestamp": 0, "isl": 1, "output_len": 1, "completion_tokens": 1}`, "t:1: output_len and completion_tokens both say one thing"},
 		{"arrival,isl,osl\n0,1,1\n,1,1\n", "t:3: some requests have a time and others have none"},
 		{"arrival,isl,osl\n0,0,1\n", `t:2: isl "0": give whole tokens from 1`},
 		{"arrival,isl,osl\n0,1,0\n", `t:2: osl "0": give whole tokens from 1`},
@@ -110,6 +121,26 @@ func TestTraceRefusals(t *testing.T) {
 	}
 	if _, err := ReadTrace(strings.NewReader("isl,osl\n1,1\n"), "t", -1); err == nil {
 		t.Error("a block of -1 tokens was taken")
+	}
+}
+
+// Milliseconds that may be seconds are told.
+func TestTraceDoubtsItsUnit(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"timestamp,isl,osl\n0,1,1\n0.5,1,1\n1.2,1,1\n3,1,1\n", "t: times are taken as milliseconds, so that all 4 requests come within 3ms; if they are seconds, name the column timestamp_s"},
+		{"timestamp,isl,osl\n0,1,1\n999,1,1\n", "all 2 requests come within 999ms"},
+		{"timestamp,isl,osl\n0,1,1\n1000,1,1\n", ""},
+		{"timestamp,isl,osl\n0,1,1\n500.25,1,1\n1800.75,1,1\n", `t: times are taken as milliseconds, and have fractions (the first on line 3: "500.25"); if`},
+		{"timestamp,isl,osl\n0,1,1\n1800.0,1,1\n", ""},
+		{"timestamp_s,isl,osl\n0,1,1\n0.5,1,1\n", ""},
+		{"timestamp,isl,osl\n5,1,1\n5,1,1\n", ""}, // at once, whatever the unit
+		{"timestamp,isl,osl\n7.5,1,1\n", ""},
+		{"isl,osl\n1,1\n1,1\n", ""},
+	} {
+		tr := readTrace(t, c.text)
+		if got := strings.Join(tr.Notes, " "); (c.want == "") != (got == "") || !strings.Contains(got, c.want) {
+			t.Errorf("%q: notes %q, want %q", c.text, got, c.want)
+		}
 	}
 }
 

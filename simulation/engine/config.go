@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -231,6 +232,9 @@ func (c Config) pool(m cost.Memory) int64 {
 
 func (c Config) budget() int64 { return int64(float64(c.GPU.Memory) * c.Recipe.MemFraction) }
 
+// ErrMemory is what errors.Is finds in the error of a recipe whose weights, activations and shortest sequence have no room in its GPUs' memory.
+var ErrMemory = errors.New("recipe does not fit")
+
 // Validate says which field breaks which rule, the first one it meets.
 func (c Config) Validate() error {
 	_, _, err := c.Filled().parts()
@@ -254,9 +258,9 @@ func (c Config) parts() (*cost.Kernel, kv.Store, error) {
 	}
 	m := k.Memory()
 	if pool, need := c.pool(m), 2*(m.FullBytes+m.WindowBytes); pool < need {
-		return nil, nil, fmt.Errorf("recipe does not fit: %s needs %.1f GB for weights and %.1f GB for activations on %s, "+
+		return nil, nil, fmt.Errorf("%w: %s needs %.1f GB for weights and %.1f GB for activations on %s, "+
 			"mem_fraction %.2f of %s gives %.1f GB, %.1f GB too little",
-			c.Model.Name, gb(m.Weights), gb(m.Reserve), perGPU(c.GPUs()), c.Recipe.MemFraction, c.GPU.Name, gb(c.budget()),
+			ErrMemory, c.Model.Name, gb(m.Weights), gb(m.Reserve), perGPU(c.GPUs()), c.Recipe.MemFraction, c.GPU.Name, gb(c.budget()),
 			math.Ceil(gb(need-pool)*10)/10)
 	}
 	store, err := kv.New(c.store(m))
@@ -264,7 +268,7 @@ func (c Config) parts() (*cost.Kernel, kv.Store, error) {
 		return nil, nil, fmt.Errorf("recipe: %w", err)
 	}
 	if store.Longest() < 2 {
-		return nil, nil, fmt.Errorf("recipe does not fit: a KV pool of %.3f GB has no room for a sequence of 2 tokens", gb(c.pool(m)))
+		return nil, nil, fmt.Errorf("%w: a KV pool of %.3f GB has no room for a sequence of 2 tokens", ErrMemory, gb(c.pool(m)))
 	}
 	return k, store, nil
 }

@@ -43,13 +43,15 @@ type Stats struct {
 	MixedSteps     int // of PrefillSteps, those that decoded too
 
 	// Peaks since New or ResetPeaks, with the step in progress.
-	MaxBatch    int
-	KVPeakBytes int64 // of KVUsedBytes
+	MaxBatch         int
+	KVPeakBytes      int64 // of KVUsedBytes
+	KVPeakTokens     int   // of KVUsedTokens
+	WindowPeakTokens int   // of WindowUsedTokens
 }
 
 // ResetPeaks begins the peaks of Stats anew with what is now.
 func (e *Engine) ResetPeaks() {
-	e.stats.MaxBatch, e.stats.KVPeakBytes = 0, 0
+	e.stats.MaxBatch, e.stats.KVPeakBytes, e.stats.KVPeakTokens, e.stats.WindowPeakTokens = 0, 0, 0, 0
 	e.peaks()
 }
 
@@ -58,7 +60,9 @@ func (e *Engine) peaks() {
 	if e.step.kind != idle {
 		e.stats.MaxBatch = max(e.stats.MaxBatch, len(e.step.batch.Prefill)+e.step.batch.Decodes)
 	}
-	e.stats.KVPeakBytes = max(e.stats.KVPeakBytes, e.store.Figures().UsedBytes)
+	f := e.store.Figures()
+	e.stats.KVPeakBytes = max(e.stats.KVPeakBytes, f.UsedBytes)
+	e.stats.KVPeakTokens, e.stats.WindowPeakTokens = max(e.stats.KVPeakTokens, f.UsedTokens), max(e.stats.WindowPeakTokens, f.WindowUsedTokens)
 }
 
 // Usage is the part of the pool that running requests hold, from 0 to 1.

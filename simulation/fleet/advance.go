@@ -207,8 +207,8 @@ func (f *Fleet) send(j *job, i int, at time.Duration) {
 	}
 	r.load(j, +1)
 	r.sent++
-	if f.replicaSteps != nil {
-		f.replicaSteps.Routed(j.ID, at, i)
+	if f.routes != nil {
+		f.routes.Routed(j.ID, at, i)
 	}
 	r.member.Submit(at, req)
 	r.look()

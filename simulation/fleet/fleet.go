@@ -127,6 +127,7 @@ type Fleet struct {
 	sink         engine.Sink // of the AdvanceTo in progress; what else it is:
 	steps        engine.Watcher
 	replicaSteps Watcher
+	routes       RouteWatcher
 	bursts       engine.BurstSink
 	figures      figures
 }

@@ -143,8 +143,8 @@ func (f *Fleet) arrive(j *job, at time.Duration) {
 		j.told++
 		f.sink.Tokens(j.ID, at, 1)
 	}
-	if f.replicaSteps != nil {
-		f.replicaSteps.Routed(j.ID, at, r.index)
+	if f.routes != nil {
+		f.routes.Routed(j.ID, at, r.index)
 	}
 	req := j.Request
 	req.Prompt, req.MaxTokens, req.Said, req.Handoff = j.prompt, j.max, j.said(), true

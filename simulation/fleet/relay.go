@@ -10,10 +10,16 @@ import (
 // if one engine had done it: Stats, Running, Context and KVTokens are the sums, and it rests when all replicas do.
 type Watcher interface {
 	engine.Sink
+	RouteWatcher
 	Retracted(id uint64, at time.Duration, generated int) // as of an engine.Watcher
-	Routed(id uint64, at time.Duration, replica int)      // sent to that replica, perhaps not for the first time
 	ReplicaStepped(replica int, s engine.Step)
 	ReplicaRested(replica int, at time.Duration, s engine.Stats)
+}
+
+// RouteWatcher is a sink that is told which replica a request is sent to, of its steps or not.
+type RouteWatcher interface {
+	// Routed is before the replica has the request, perhaps not for the first time.
+	Routed(id uint64, at time.Duration, replica int)
 }
 
 // retractions is what both kinds of watchers have.
@@ -42,6 +48,7 @@ func newRelay(f *Fleet, r *replica) relays {
 // listen finds out what the sink is.
 func (f *Fleet) listen() {
 	f.replicaSteps, _ = f.sink.(Watcher)
+	f.routes, _ = f.sink.(RouteWatcher)
 	f.steps, f.bursts = nil, nil
 	if f.replicaSteps == nil {
 		f.steps, _ = f.sink.(engine.Watcher)

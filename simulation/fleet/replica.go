@@ -85,7 +85,7 @@ func (r *replica) load(j *job, sign int) {
 
 // fail loses a replica, and with it its cache, for a while.
 func (f *Fleet) fail(r *replica, at, lasts time.Duration) {
-	if r.state == Off {
+	if r.state == Off || r.state == Down {
 		return // there is nothing to fail
 	}
 	if r.state == Draining {

@@ -236,12 +236,12 @@ var gauges = []string{"Running", "Waiting", "KVPoolBytes", "KVUsedBytes", "KVCac
 	"KVFreeTokens", "WindowUsedTokens", "WindowCachedTokens", "WindowFreeTokens", "DecodeBatch", "GenThroughput", "HostTokens"}
 
 // peaks are the fields of which a fleet's is the largest of any replica.
-var peaks = []string{"MaxRunningSeen", "MaxBatch", "KVPeakBytes"}
+var peaks = []string{"MaxRunningSeen", "MaxBatch", "KVPeakBytes", "KVPeakTokens", "WindowPeakTokens"}
 
 // ResetPeaks begins the replicas' peaks anew with what is now.
 func (f *Fleet) ResetPeaks() {
 	for _, r := range f.replicas {
-		r.gone.MaxBatch, r.gone.KVPeakBytes = 0, 0
+		r.gone.MaxBatch, r.gone.KVPeakBytes, r.gone.KVPeakTokens, r.gone.WindowPeakTokens = 0, 0, 0, 0
 		if m, ok := r.member.(interface{ ResetPeaks() }); ok {
 			m.ResetPeaks()
 		}

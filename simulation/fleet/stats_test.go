@@ -224,6 +224,16 @@ func TestPointlessEvents(t *testing.T) {
 	if r := f.Report(2 * time.Second); !slices.Equal(r.Idle, []Event{idle}) || !slices.Equal(r.Pending, []Event{later}) {
 		t.Errorf("idle %v and pending %v", r.Idle, r.Pending)
 	}
+
+	first, second := Event{At: time.Second, Kind: Fail, For: 5 * time.Second}, Event{At: 2 * time.Second, Kind: Fail, For: time.Hour}
+	cfg.Events = []Event{first, second}
+	if f, err = New(cfg); err != nil {
+		t.Fatal(err)
+	}
+	f.AdvanceTo(7*time.Second, nil)
+	if r, is := f.Report(7*time.Second), f.PerReplica()[0].State; !slices.Equal(r.Idle, []Event{second}) || is != Up {
+		t.Errorf("failed again while it is down: idle %v, and %v when the first failure is over", r.Idle, is)
+	}
 }
 
 func FuzzParseEvent(f *testing.F) {

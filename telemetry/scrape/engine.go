@@ -11,6 +11,7 @@ import (
 // dialect is how an engine names its metrics.
 type dialect struct {
 	prefix  string // of all of its own
+	rank    string // the label that tells engines on one page apart, in the family of the first figure
 	figures []figure
 	hits    []hit // best first
 	more    func(p page, v values)
@@ -46,7 +47,7 @@ func sglang() dialect {
 	// Cached tokens are told by where they were found; some releases add a total of all places.
 	ofAll := plainly("sglang:cached_tokens_total")
 	ofAll.label, ofAll.in, ofAll.must = "cache_source", []string{"total"}, true
-	return dialect{prefix: "sglang:", figures: []figure{
+	return dialect{prefix: "sglang:", rank: "dp_rank", figures: []figure{
 		{measurement.SampleRunning, []reading{ranks("sglang:num_running_reqs")}},
 		{measurement.SampleQueued, []reading{ranks("sglang:num_queue_reqs")}},
 		{measurement.SampleKVUsage, []reading{ratio("sglang:token_usage")}}, // of what is neither free nor evictable
@@ -105,7 +106,7 @@ func vllm() dialect {
 	ratio := func(name string) reading { return reading{name: name, fold: mean} }
 	found := plainly("vllm:prompt_tokens_by_source_total")
 	found.label, found.in = "source", []string{"local_cache_hit", "external_kv_transfer"}
-	return dialect{prefix: "vllm:", figures: []figure{
+	return dialect{prefix: "vllm:", rank: "engine", figures: []figure{
 		{measurement.SampleRunning, []reading{plainly("vllm:num_requests_running")}},
 		{measurement.SampleQueued, []reading{plainly("vllm:num_requests_waiting")}},
 		{measurement.SampleKVUsage, []reading{ratio("vllm:kv_cache_usage_perc"), ratio("vllm:gpu_cache_usage_perc")}}, // 0 to 1, whatever the name says
@@ -209,12 +210,28 @@ func readEngine(p page) values {
 			v.set(measurement.SampleCached, cached, both)
 			break
 		}
+		if n := d.engines(p); n > 1 {
+			v.set(measurement.SampleEngines, float64(n), true)
+		}
 		if d.more != nil {
 			d.more(p, v)
 		}
 		return v
 	}
 	return v
+}
+
+// engines is how many engines a page tells apart; 0 when it tells none.
+func (d dialect) engines(p page) int {
+	ranks := map[string]bool{}
+	if d.rank != "" {
+		for _, s := range p.series[d.figures[0].from[0].name] {
+			if rank := s.label(d.rank); rank != "" {
+				ranks[rank] = true
+			}
+		}
+	}
+	return len(ranks)
 }
 
 func (d dialect) spoken(p page) bool {

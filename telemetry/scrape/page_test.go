@@ -101,11 +101,11 @@ func TestNames(t *testing.T) {
 		{"SGLang: so do a pipeline's stages, experts and processes", "sglang:max_total_num_tokens{pp_rank=\"1\",tp_rank=\"0\",moe_ep_rank=\"0\",pid=\"9\"} 30\nsglang:max_total_num_tokens{pp_rank=\"0\",tp_rank=\"0\",moe_ep_rank=\"1\",pid=\"8\"} 32\nsglang:max_total_num_tokens{pp_rank=\"0\",tp_rank=\"0\",moe_ep_rank=\"0\",pid=\"7\"} 31",
 			values{measurement.SampleKVPool: 31}},
 		{"SGLang: data-parallel ranks each have requests of their own", "sglang:num_running_reqs{dp_rank=\"0\",tp_rank=\"0\"} 6\nsglang:num_running_reqs{dp_rank=\"1\",tp_rank=\"1\"} 7\nsglang:token_usage{dp_rank=\"0\",tp_rank=\"0\"} 0.2\nsglang:token_usage{dp_rank=\"1\",tp_rank=\"1\"} 0.4",
-			values{measurement.SampleRunning: 13, measurement.SampleKVUsage: .3}},
+			values{measurement.SampleEngines: 2, measurement.SampleRunning: 13, measurement.SampleKVUsage: .3}},
 		{"SGLang: evictions of two ranks are the same ones", "sglang:evicted_tokens_total{tp_rank=\"0\"} 6\nsglang:evicted_tokens_total{tp_rank=\"1\"} 6", values{measurement.SampleEvicted: 6}},
 
 		{"vLLM: running and waiting of two engines", "vllm:num_requests_running{engine=\"0\"} 1\nvllm:num_requests_running{engine=\"1\"} 2\nvllm:num_requests_waiting{engine=\"0\"} 3\nvllm:num_requests_waiting{engine=\"1\"} 4",
-			values{measurement.SampleRunning: 3, measurement.SampleQueued: 7}},
+			values{measurement.SampleEngines: 2, measurement.SampleRunning: 3, measurement.SampleQueued: 7}},
 		{"vLLM: usage is from 0 to 1, and a mean of the engines", "vllm:kv_cache_usage_perc{engine=\"0\"} 0.5\nvllm:kv_cache_usage_perc{engine=\"1\"} 0.7", values{measurement.SampleKVUsage: .6}},
 		{"vLLM: usage, old name", `vllm:gpu_cache_usage_perc{model_name="m"} 0.5`, values{measurement.SampleKVUsage: .5}},
 		{"vLLM: the pool in tokens", "vllm:kv_cache_usage_perc 0.5\nvllm:cache_config_info{kv_cache_size_tokens=\"4000\",block_size=\"16\",num_gpu_blocks=\"9\"} 1", values{measurement.SampleKVUsage: .5, measurement.SampleKVPool: 4000, measurement.SampleKVUsed: 2000}},
@@ -131,7 +131,7 @@ func TestNames(t *testing.T) {
 			values{measurement.SampleQueued: 3, measurement.SampleRunning: 4, measurement.SampleGenerated: 50, measurement.SampleQueueSum: .5, measurement.SampleQueueCount: 10, measurement.SamplePrompt: 900}},
 
 		{"not a number", "sglang:num_running_reqs NaN\nsglang:num_queue_reqs +Inf\nsglang:token_usage -Inf\nsglang:kv_used_tokens 1", values{measurement.SampleKVUsed: 1}},
-		{"a sum beyond numbers", "vllm:num_requests_running{engine=\"0\"} 1e308\nvllm:num_requests_running{engine=\"1\"} 1e308\nvllm:num_requests_waiting 1", values{measurement.SampleQueued: 1}},
+		{"a sum beyond numbers", "vllm:num_requests_running{engine=\"0\"} 1e308\nvllm:num_requests_running{engine=\"1\"} 1e308\nvllm:num_requests_waiting 1", values{measurement.SampleEngines: 2, measurement.SampleQueued: 1}},
 		{"somebody else's page", "http_requests_total 3\ngo_goroutines 4", values{}},
 	} {
 		got, trouble := engineOf(c.page + "\n")
@@ -200,18 +200,18 @@ func TestBrokenPages(t *testing.T) {
 		want        values
 		trouble     string
 	}{
-		{"whole", two, false, values{measurement.SampleRunning: 3, measurement.SampleQueued: 7}, ""},
+		{"whole", two, false, values{measurement.SampleEngines: 2, measurement.SampleRunning: 3, measurement.SampleQueued: 7}, ""},
 		{"comments, blank lines, times and Windows line ends", "# HELP x y\n\n# TYPE vllm:num_requests_running gauge\r\nvllm:num_requests_running{a=\"}\\\"\"} 3 1700000000000\r\n", false, values{measurement.SampleRunning: 3}, ""},
 		{"no value", strings.Replace(two, "} 2\n", "}\n", 1), false, values{measurement.SampleQueued: 7}, "line 2: "},
 		{"no number", strings.Replace(two, "} 2\n", "} two\n", 1), false, values{measurement.SampleQueued: 7}, "line 2: expected float as value"},
 		{"a label without an end", strings.Replace(two, "\"1\"} 2", "\"1 2", 1), false, values{measurement.SampleQueued: 7}, "line 2: "},
-		{"broken where nobody looks", "other{ 1\n" + two, false, values{measurement.SampleRunning: 3, measurement.SampleQueued: 7}, ""},
+		{"broken where nobody looks", "other{ 1\n" + two, false, values{measurement.SampleEngines: 2, measurement.SampleRunning: 3, measurement.SampleQueued: 7}, ""},
 		{"half of a histogram is none", "vllm:time_to_first_token_seconds_sum x\nvllm:time_to_first_token_seconds_count 3\nvllm:num_requests_running 1\n", false, values{measurement.SampleRunning: 1}, "line 1: expected float"},
-		{"cut within a number", two[:len(two)-2], false, values{measurement.SampleRunning: 3}, "line 4: the page ends in the middle of it"},
-		{"cut within a name, which may be that of the family before", two[:strings.LastIndex(two, "ing{")], false, values{measurement.SampleRunning: 3}, "line 4: the page ends in the middle of it"},
+		{"cut within a number", two[:len(two)-2], false, values{measurement.SampleEngines: 2, measurement.SampleRunning: 3}, "line 4: the page ends in the middle of it"},
+		{"cut within a name, which may be that of the family before", two[:strings.LastIndex(two, "ing{")], false, values{measurement.SampleEngines: 2, measurement.SampleRunning: 3}, "line 4: the page ends in the middle of it"},
 		{"OpenMetrics: times with fractions, exemplars, an end", "vllm:num_requests_running{a=\"} # {\"} 3 1700000000.25\nvllm:prompt_tokens_total 5 # {trace_id=\"a\"} 1 1700000000.5\n# EOF\n", true,
 			values{measurement.SampleRunning: 3, measurement.SamplePrompt: 5}, ""},
-		{"OpenMetrics without its end", two, true, values{measurement.SampleRunning: 3}, "the page breaks off"},
+		{"OpenMetrics without its end", two, true, values{measurement.SampleEngines: 2, measurement.SampleRunning: 3}, "the page breaks off"},
 		{"a page of the web", "<!DOCTYPE html>\n<html><body>vllm:num_requests_running 3</body>\n", false, values{}, ""},
 		{"nothing", "", false, values{}, ""},
 	} {

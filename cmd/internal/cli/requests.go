@@ -49,7 +49,7 @@ type Requests struct {
 	PrefixTokens *int     `help:"Length of a prefix that requests share; --prompt-tokens come behind it." placeholder:"N" group:"workload"`
 	Prefixes     *int     `help:"How many such prefixes there are (1 unless given)." placeholder:"N" group:"workload"`
 	PrefixZipf   *float64 `help:"Draw the k-th of them with a weight of k^-S instead of uniformly." placeholder:"S" group:"workload"`
-	Trace        string   `help:"Ask the requests of this file: CSV (arrival, isl, osl), or JSON such as Mooncake's traces (timestamp, input_length, output_length, hash_ids). Without --rates it is asked once, at its own speed; with --rates its instants are stretched to each of them, again and again until the step ends; with --arrivals only its lengths count." type:"existingfile" placeholder:"FILE" group:"workload"`
+	Trace        string   `help:"Ask the requests of this file: CSV (arrival, isl, osl), or JSON such as Mooncake's traces (timestamp, input_length, output_length, hash_ids). Times are milliseconds, but those named timestamp_s seconds. Without --rates it is asked once, at its own speed; with --rates its instants are stretched to each of them, again and again until the step ends; with --arrivals only its lengths count." type:"existingfile" placeholder:"FILE" group:"workload"`
 	TraceSpeed   *float64 `help:"Ask it so many times as fast as it was recorded." placeholder:"TIMES" group:"workload"`
 	TraceBlock   *int     `help:"Tokens of a prompt that one of its hash ids stands for (512 unless given)." placeholder:"N" group:"workload"`
 

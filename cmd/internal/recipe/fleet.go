@@ -244,7 +244,7 @@ func (f Fleet) replicas(c engine.Config) ([]fleet.Replica, error) {
 		}
 		one := c
 		one.GPU = g
-		if err := one.Validate(); err != nil {
+		if err := fits(one); err != nil {
 			return nil, fmt.Errorf("--replica-gpus: %s: %w", name, err)
 		}
 		out = append(out, fleet.Replicas(1, one)...)

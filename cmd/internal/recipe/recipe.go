@@ -3,7 +3,10 @@ package recipe
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -63,6 +66,9 @@ var presetRecipes = map[string][2]string{"": {"gemma-4-12b", "l40s"}, "l40s": {"
 
 // Config is the engine that the flags and the preset ask for, checked.
 func (r Recipe) Config(preset string) (engine.Config, error) {
+	if _, known := presetRecipes[preset]; !known {
+		return engine.Config{}, fmt.Errorf("--preset %q is not known; there are %s", preset, strings.Join(slices.Sorted(maps.Keys(presetRecipes))[1:], ", "))
+	}
 	if err := r.foreign(); err != nil {
 		return engine.Config{}, err
 	}
@@ -89,8 +95,48 @@ func (r Recipe) Config(preset string) (engine.Config, error) {
 	if err := anchor.Foreign(c); err != nil && !r.AllowForeignAnchor {
 		return c, fmt.Errorf("%w; --allow-foreign-anchor uses it all the same", err)
 	}
-	return c, c.Validate()
+	return c, fits(c)
 }
+
+// fits is c.Validate, and says of a recipe that has no room in memory which flags make it.
+func fits(c engine.Config) error {
+	err := c.Validate()
+	if !errors.Is(err, engine.ErrMemory) {
+		return err
+	}
+	var ways []string
+	try := func(flag string, change func(*engine.Config)) bool {
+		with := c
+		change(&with)
+		e, err := engine.New(with)
+		if err == nil {
+			ways = append(ways, fmt.Sprintf("%s (room for %d tokens)", flag, e.Stats().KVPoolTokens))
+		}
+		return err == nil
+	}
+	for n := max(1, c.Recipe.TP) + 1; n <= mostTP; n++ {
+		if try(fmt.Sprintf("--tp %d", n), func(c *engine.Config) { c.Recipe.TP = n }) {
+			break
+		}
+	}
+	for _, p := range []model.Precision{model.FP8, model.INT4} {
+		if try("--weights "+string(p), func(c *engine.Config) { c.Model.Weights = model.Precisions{Linear: p, Experts: p} }) {
+			break
+		}
+	}
+	for _, part := range []float64{.95, .98} {
+		if part > c.Filled().Recipe.MemFraction && try(fmt.Sprintf("--mem-fraction %g", part), func(c *engine.Config) { c.Recipe.MemFraction = part }) {
+			break
+		}
+	}
+	if len(ways) == 0 {
+		return fmt.Errorf("%w; neither --tp up to %d, --weights nor --mem-fraction alone makes room: combine them, or take a larger --gpu", err, mostTP)
+	}
+	return fmt.Errorf("%w; it fits with %s", err, strings.Join(ways, ", or with "))
+}
+
+// mostTP is the most GPUs that tensor parallelism is tried on.
+const mostTP = 16
 
 // foreign refuses a flag of the engine that is not modelled, which would change nothing.
 func (r Recipe) foreign() error {

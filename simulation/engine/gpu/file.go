@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"time"
@@ -235,6 +236,22 @@ func us(v float64) time.Duration { return time.Duration(v * 1e3) }
 
 var unknown = regexp.MustCompile(`^line (\d+): field (\S+) not found in type gpu\.(\S+)$`)
 
+// fieldsOf lists the fields of a part of the format by its type's name.
+func fieldsOf(name string) string {
+	for _, part := range []any{file{}, kernels{}, product{}, prefill{}, decode{}, collective{}, overheads{}, Anchor{}} {
+		t := reflect.TypeOf(part)
+		if t.Name() != name {
+			continue
+		}
+		var names []string
+		for i := range t.NumField() {
+			names = append(names, t.Field(i).Tag.Get("yaml"))
+		}
+		return strings.Join(names, ", ")
+	}
+	return ""
+}
+
 // plain says in this format's words what the decoder did not like.
 func plain(err error) error {
 	if errors.Is(err, io.EOF) {
@@ -248,6 +265,9 @@ func plain(err error) error {
 	for _, e := range all.Errors {
 		if m := unknown.FindStringSubmatch(e); m != nil {
 			e = fmt.Sprintf("line %s: there is no field %s in %s", m[1], m[2], strings.Replace(m[3], "file", "a GPU file", 1))
+			if names := fieldsOf(m[3]); names != "" {
+				e += "; there are " + names
+			}
 		}
 		lines = append(lines, e)
 	}
