@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"time"
 
 	"kneefinder/measurement"
@@ -15,14 +16,14 @@ const stepTokens = 64
 
 // room tells in a run's header how large the KV memory of one engine is and how many calls of the workload stay warm in it: tokens of
 // different schemes are not alike, calls are.
-func room(details map[string]any, cfg engine.Config, c measurement.Config) {
+func room(ctx context.Context, details map[string]any, cfg engine.Config, c measurement.Config) {
 	e, err := engine.New(cfg)
 	if err != nil {
 		return
 	}
 	details["kv_pool_tokens"] = e.Stats().KVPoolTokens
 	tokens := callLength(c)
-	if n, ok := fitting(cfg, tokens); ok {
+	if n, ok := fitting(ctx, cfg, tokens); ok {
 		details["kv_calls"], details["kv_call_tokens"] = n, tokens
 	}
 }
@@ -42,24 +43,24 @@ func callLength(c measurement.Config) int {
 // fitting is how many calls of so many tokens an engine keeps warm: it has one after another, then each comes back and finds all of its
 // own. That is the engine's own memory at work, whatever shares it out among layers. ok is false where none is kept, or it would take
 // too long to tell.
-func fitting(cfg engine.Config, tokens int) (calls int, ok bool) {
+func fitting(ctx context.Context, cfg engine.Config, tokens int) (calls int, ok bool) {
 	if tokens < 2 || cfg.Recipe.NoPrefix {
 		return 0, false
 	}
 	left := mostFilled
-	_, last, done := fill(cfg, tokens, 1<<30, &left) // as many as come before anything is evicted, which is near
+	_, last, done := fill(ctx, cfg, tokens, 1<<30, &left) // as many as come before anything is evicted, which is near
 	if !done {
 		return 0, false
 	}
 	n := max(1, last)
-	kept, _, done := fill(cfg, tokens, n, &left)
+	kept, _, done := fill(ctx, cfg, tokens, n, &left)
 	up := kept
 	for step := 1; done; step *= 2 {
 		switch {
 		case kept && !up:
-			return between(cfg, tokens, n, last, &left)
+			return between(ctx, cfg, tokens, n, last, &left)
 		case !kept && up:
-			return between(cfg, tokens, last, n, &left)
+			return between(ctx, cfg, tokens, last, n, &left)
 		case step > 1<<20:
 			return 0, false
 		}
@@ -68,16 +69,16 @@ func fitting(cfg engine.Config, tokens int) (calls int, ok bool) {
 		} else {
 			n = max(0, n-step)
 		}
-		kept, _, done = fill(cfg, tokens, n, &left)
+		kept, _, done = fill(ctx, cfg, tokens, n, &left)
 	}
 	return 0, false
 }
 
 // between bisects: so many fit, and more do not.
-func between(cfg engine.Config, tokens, fit, not int, left *int) (int, bool) {
+func between(ctx context.Context, cfg engine.Config, tokens, fit, not int, left *int) (int, bool) {
 	for not-fit > 1 {
 		n := (fit + not) / 2
-		kept, _, done := fill(cfg, tokens, n, left)
+		kept, _, done := fill(ctx, cfg, tokens, n, left)
 		if !done {
 			return 0, false
 		}
@@ -91,8 +92,8 @@ func between(cfg engine.Config, tokens, fit, not int, left *int) (int, bool) {
 }
 
 // fill has n calls one after another, and reports whether each finds all of its own when it comes back; or, of more than fit, how many came
-// before anything was evicted. done is false when there is no work left to do it with.
-func fill(cfg engine.Config, tokens, n int, left *int) (kept bool, unharmed int, done bool) {
+// before anything was evicted. done is false when there is no work left to do it with, or nobody waits for it any more.
+func fill(ctx context.Context, cfg engine.Config, tokens, n int, left *int) (kept bool, unharmed int, done bool) {
 	e, err := engine.New(cfg)
 	if err != nil {
 		return false, 0, false
@@ -112,7 +113,7 @@ func fill(cfg engine.Config, tokens, n int, left *int) (kept bool, unharmed int,
 		return now.CachedTokens - before.CachedTokens
 	}
 	for i := range n {
-		if *left < 0 {
+		if *left < 0 || ctx.Err() != nil {
 			return false, 0, false
 		}
 		if send(i, i); n == 1<<30 && e.Stats().EvictedTokens > 0 {
@@ -120,6 +121,9 @@ func fill(cfg engine.Config, tokens, n int, left *int) (kept bool, unharmed int,
 		}
 	}
 	for i := range n {
+		if ctx.Err() != nil {
+			return false, 0, false
+		}
 		if send(i, n+i) < tokens-tokens/8-64 { // whole pages, and never the last token
 			return false, 0, true
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"testing"
 
 	"kneefinder/cmd/internal/recipe"
@@ -29,13 +30,13 @@ func TestFitting(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		n, ok := fitting(cfg, c.tokens)
+		n, ok := fitting(t.Context(), cfg, c.tokens)
 		if n != c.want || ok != (c.want > 0) {
 			t.Errorf("%s, %s, %s, calls of %d tokens: %d fit, %v; want %d", cfg.Model.Name, c.r.Engine, c.r.KVScheme, c.tokens, n, ok, c.want)
 		}
 		if left := mostFilled; ok {
-			one, _, _ := fill(cfg, c.tokens, n, &left)
-			more, _, _ := fill(cfg, c.tokens, n+1, &left)
+			one, _, _ := fill(t.Context(), cfg, c.tokens, n, &left)
+			more, _, _ := fill(t.Context(), cfg, c.tokens, n+1, &left)
 			if !one || more {
 				t.Errorf("%d fit: %v, one more: %v", n, one, more)
 			}
@@ -67,9 +68,23 @@ func TestFillingIsBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		left := mostFilled
-		fill(cfg, c.tokens, 10, &left)
+		fill(t.Context(), cfg, c.tokens, 10, &left)
 		if got := mostFilled - left; got != c.want {
 			t.Errorf("%d tokens: %d, want %d", c.tokens, got, c.want)
 		}
+	}
+}
+
+// Nobody who has given up waits for it.
+func TestFillingEnds(t *testing.T) {
+	cfg, err := recipe.Recipe{Model: "llama-3.1-8b", GPU: "h100", Engine: "vllm"}.Config("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	left := mostFilled
+	if _, _, done := fill(ctx, cfg, 1000, 10, &left); done || left != mostFilled {
+		t.Errorf("done %t with %d of %d left", done, left, mostFilled)
 	}
 }

@@ -141,7 +141,7 @@ func (s *simulate) Run(ctx context.Context, line *kong.Context, std cli.Streams)
 	known := recipe.EngineInfo(cfg, s.Fleet)
 	known.Calibration = &cal
 	if len(s.ReplicaGPUs) == 0 {
-		room(known.Details, cfg, c)
+		room(ctx, known.Details, cfg, c)
 	}
 	sweep := cli.Sweep{Flags: &s.Workload, Generator: gen, Endpoint: endpoint, Clock: clk, Files: files, Log: log, RawITL: s.RawITL,
 		Progress: progress, Watch: looks, Sample: looks.take,
