@@ -2,7 +2,8 @@ package analysis
 
 import (
 	"math"
-	"math/bits"
+
+	"gonum.org/v1/gonum/dsp/fourier"
 )
 
 // quantileInterval is a 95 % interval for the p-quantile of x, which stands in the order the turns were sent; s is x ascending. It takes order
@@ -93,42 +94,14 @@ func lagProducts(d []float64) []float64 {
 	for n < len(d)+len(d)/4+1 {
 		n *= 2
 	}
-	z := make([]complex128, n)
-	for i, v := range d {
-		z[i] = complex(v, 0)
+	transform := fourier.NewFFT(n)
+	spectrum := transform.Coefficients(nil, append(d[:len(d):len(d)], make([]float64, n-len(d))...))
+	for i, v := range spectrum {
+		spectrum[i] = complex(real(v)*real(v)+imag(v)*imag(v), 0)
 	}
-	turn := make([]complex128, n/2)
-	for i := range turn {
-		sin, cos := math.Sincos(-2 * math.Pi * float64(i) / float64(n))
-		turn[i] = complex(cos, sin)
-	}
-	fourier(z, turn)
-	for i, v := range z {
-		z[i] = complex(real(v)*real(v)+imag(v)*imag(v), 0)
-	}
-	fourier(z, turn) // the spectrum is real and even: its transform back is the one forth over n
-	out := make([]float64, len(d)/4+1)
+	out := transform.Sequence(nil, spectrum)[:len(d)/4+1]
 	for k := range out {
-		out[k] = real(z[k]) / float64(n)
+		out[k] /= float64(n) // there and back
 	}
 	return out
-}
-
-// fourier replaces z, whose length n is a power of two, by its discrete Fourier transform; turn are the first n/2 powers of exp(-2πi/n).
-func fourier(z, turn []complex128) {
-	n := len(z)
-	shift := 64 - bits.TrailingZeros(uint(n))
-	for i := range z {
-		if j := int(bits.Reverse64(uint64(i)) >> shift); i < j {
-			z[i], z[j] = z[j], z[i]
-		}
-	}
-	for half := 1; half < n; half *= 2 {
-		for i := 0; i < n; i += 2 * half {
-			for j := range half {
-				a, b := z[i+j], z[i+j+half]*turn[j*(n/(2*half))]
-				z[i+j], z[i+j+half] = a+b, a-b
-			}
-		}
-	}
 }

@@ -207,11 +207,11 @@ func onlyITL(s measurement.StepResult, slo []measurement.Objective) bool {
 // lateTurns splits the measured turns of a step that got a token into those over the limit and those within it. A turn that was
 // refused did not wait, and what made it fail is told by its kind.
 func lateTurns(log measurement.Log, s measurement.StepResult, limitMS float64) (late, inTime some) {
-	i := slices.IndexFunc(log.Steps, func(l measurement.Step) bool { return l.Step == s.Step })
-	if i < 0 || math.IsNaN(limitMS) {
+	w, ok := windowIn(log, s)
+	if !ok || math.IsNaN(limitMS) {
 		return some{}, some{}
 	}
-	in := windowOf(log.Steps[i], ofStep(log.Held(), s.Step)).measured
+	in := w.measured
 	late.of, inTime.of = in.of, in.of
 	for at, t := range in.numbered {
 		switch d, ok := t.TTFT(); {
@@ -226,11 +226,8 @@ func lateTurns(log measurement.Log, s measurement.StepResult, limitMS float64) (
 
 // warmTurns are the first turns of the window.
 func warmTurns(log measurement.Log, s measurement.StepResult) some {
-	i := slices.IndexFunc(log.Steps, func(l measurement.Step) bool { return l.Step == s.Step })
-	if i < 0 {
-		return some{}
-	}
-	return windowOf(log.Steps[i], ofStep(log.Held(), s.Step)).warm
+	w, _ := windowIn(log, s)
+	return w.warm
 }
 
 func clientBound(s measurement.StepResult) string {
@@ -261,11 +258,11 @@ func client(u unit, log measurement.Log, s measurement.StepResult, slo []measure
 // clientExplains reports whether a failing step would have met its objectives but for the generator: TTFT from sent on is within
 // its limits, and so are the errors without the calls that the cap never let go.
 func clientExplains(log measurement.Log, s measurement.StepResult, slo []measurement.Objective) bool {
-	i := slices.IndexFunc(log.Steps, func(l measurement.Step) bool { return l.Step == s.Step })
-	if i < 0 {
+	w, ok := windowIn(log, s)
+	if !ok {
 		return false
 	}
-	sent := ascending(waitsOf(windowOf(log.Steps[i], ofStep(log.Held(), s.Step)).measured, (*measurement.Turn).TTFTSent))
+	sent := ascending(waitsOf(w.measured, (*measurement.Turn).TTFTSent))
 	if math.IsInf(measurement.Quantile(sent, .95), 1) {
 		return false
 	}

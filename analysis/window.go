@@ -92,6 +92,15 @@ func windowOf(s measurement.Step, turns some) window {
 	return w
 }
 
+// windowIn is the window of a step that a log holds; of any other ok is false.
+func windowIn(log measurement.Log, s measurement.StepResult) (w window, ok bool) {
+	i := slices.IndexFunc(log.Steps, func(l measurement.Step) bool { return l.Step == s.Step })
+	if i < 0 {
+		return window{}, false
+	}
+	return windowOf(log.Steps[i], ofStep(log.Held(), s.Step)), true
+}
+
 // split puts the turns of the window apart and counts.
 func (w *window) split() {
 	of := w.all.of
